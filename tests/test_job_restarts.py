@@ -6,6 +6,7 @@ from job_status_page import JOB, newest, node, of_job_set, put, remove, sums
 from pod_json import pod
 from pod_states import PYTORCH_JOB, deleted, disrupted, ended, waits, with_state, worker
 from rankscope_agent.contract.metrics import job_status as metrics
+from rankscope_agent.sources.pods.probed import Probed
 
 __all__ = ["node"]
 
@@ -91,7 +92,7 @@ def test_restarts_by_torchrun_and_how_many_are_left(node, tmp_path):
     assert node.values(metrics.JOB_ATTEMPT) == {(JOB, "torchrun"): 2}
     assert node.values(metrics.JOB_RESTARTS_LEFT) == {(JOB,): 1}
     assert node.values(metrics.JOB_ELASTIC_PODS) == {(JOB, "min"): 2, (JOB, "max"): 4}
-    node.directory.note_probed(frozenset({(JOB, 0)}), {JOB: 3})
+    node.directory.note_probed(Probed(frozenset({(JOB, 0)}), {JOB: 3}))
     assert node.values(metrics.JOB_ATTEMPT) == {(JOB, "torchrun"): 3}
     assert node.values(metrics.JOB_RESTARTS_LEFT) == {(JOB,): 0}
 

@@ -11,6 +11,7 @@ from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.pods import directory
 from rankscope_agent.sources.pods.kubelet import KubeletError
 from rankscope_agent.sources.pods.log_directories import PodIdentity
+from rankscope_agent.sources.pods.probed import Probed
 from rankscope_agent.sources.pods.server_url import in_cluster_url
 
 GPUS = [f"GPU-{n:08d}-0000-0000-0000-000000000000" for n in range(4)]
@@ -212,9 +213,23 @@ def test_a_rank_with_a_probe_is_left_to_its_ring(tmp_path):
     (tmp_path / "proc/stat").write_text("btime 1700000000\n")
     (tmp_path / "proc/10/stat").write_text(f"10 (python) S {'0 ' * 18}100 0\n")
     assert node.samples(metrics.RANK_STARTED) == []
-    node.directory.note_probed(frozenset({("ml/llm", 3)}))
+    node.directory.note_probed(Probed(frozenset({("ml/llm", 3)})))
     assert node.samples(training.RANK_INFO) == []
     assert [row["rank"] for row in node.samples(metrics.RANK_STARTED)] == ["3"]
+
+
+def test_a_task_that_spawns_ranks_is_none_of_them(tmp_path):
+    node = Node(tmp_path, Kubelet())
+    task = {"SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_STEP_NUM_TASKS": "2"}
+    node.process(10, 1, SLURM_JOB_ID="4711", **task)
+    (tmp_path / "proc/10/cgroup").write_text("0::/")
+    assert [row["rank"] for row in node.samples(training.RANK_INFO)] == ["1"]
+    spawned = frozenset(("4711", rank) for rank in (4, 5, 6, 7))
+    node.directory.note_probed(Probed(spawned, sizes={"4711": {8}}))
+    for metric in (training.RANK_INFO, metrics.RANK_STARTED, metrics.RANK_ENVIRONMENT_INFO):
+        assert node.samples(metric) == []
+    node.directory.note_probed(Probed(spawned, sizes={"4711": {2, 8}}))
+    assert [row["rank"] for row in node.samples(training.RANK_INFO)] == ["1"]
 
 
 def test_names_that_are_used_again_are_joined_to_the_pod_that_runs(tmp_path):

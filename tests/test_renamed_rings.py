@@ -104,7 +104,7 @@ def test_a_ring_takes_the_name_of_its_job_once_that_is_known(node):
     assert jobs(page) == {RIGHT}
     assert steps(page) == {(RIGHT, "0"): 7}
     assert page.value(metrics.STEP_LATENCY, RIGHT).count == 7
-    assert node.names.probed_ranks() == {(RIGHT, 0)}
+    assert node.names.probed.ranks == {(RIGHT, 0)}
     writer.step()
     page = node.page()
     assert (jobs(page), steps(page)) == ({RIGHT}, {(RIGHT, "0"): 8})

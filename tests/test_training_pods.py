@@ -32,13 +32,16 @@ def test_a_pods_job_is_called_as_kubernetes_calls_it(tmp_path):
     writer.step()
     pods = PodDirectory()
     pods.replace([parse_pod(pod("w0", owner=("kubeflow.org/v1", "PyTorchJob", "llm")))], 1.0)
-    page = Page(TrainingCollector(tmp_path, tmp_path / "kubelet", "gpu-01", Clock(), pods))
-    (info,) = page.labels(metrics.RANK_INFO)
+    collector = TrainingCollector(tmp_path, tmp_path / "kubelet", "gpu-01", Clock(), pods)
+    (info,) = Page(collector).labels(metrics.RANK_INFO)
     labels = dict(zip(metrics.RANK_INFO.labels, info, strict=True))
     assert (labels["job_id"], labels["pod_name"]) == ("ml/llm", "w0")
     assert labels["container_name"] == "main"
-    assert pods.probed_ranks() == {("ml/llm", int(labels["rank"]))}
+    assert pods.probed.ranks == {("ml/llm", int(labels["rank"]))}
+    assert pods.probed.sizes == {"ml/llm": {int(labels["world_size"])}}
     writer.end()
+    Page(collector)
+    assert pods.probed.sizes == {"ml/llm": set()}
 
 
 def test_a_rank_whose_pod_is_gone_keeps_its_namespace(tmp_path):

@@ -11,6 +11,7 @@ from rankscope_agent.contract.metrics.pods import JOB_PODS, RANK_STARTED
 from rankscope_agent.contract.metrics.training import RANK_ALIVE
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.placement_view import PlacementView
+from rankscope_agent.sources.pods.probed import Probed
 from rankscope_agent.sources.pods.records import parse_pod
 from rankscope_agent.sources.pods.series import placement_samples
 from rankscope_agent.sources.training.collector import TrainingCollector
@@ -36,7 +37,7 @@ def started(*pods, probed=frozenset(), now=BEGIN + 700.0):
     directory = PodDirectory()
     directory.replace([parse_pod(one) for one in pods], now)
     uids = frozenset(one["metadata"]["uid"] for one in pods)
-    directory.note_probed(probed, loaded=uids)
+    directory.note_probed(Probed(probed, loaded=uids))
     found = placement_samples(PlacementView(), directory, "n1", DEFAULT_LABELS, now)
     return [one for one in found if one.metric is RANK_STARTED]
 
@@ -92,13 +93,13 @@ def test_of_a_pod_in_which_nothing_loaded_the_probe_nothing_tells_that_it_trains
     directory.replace([parse_pod(one) for one in pods], BEGIN + 700.0)
     rings = TrainingCollector(tmp_path / "none", tmp_path, "n1", lambda: now[-1], directory)
     list(rings.collect())
-    assert directory.with_probe() == {uids[1]}
+    assert directory.probed.loaded == {uids[1]}
     found = placement_samples(PlacementView(), directory, "n1", DEFAULT_LABELS, BEGIN + 700.0)
     assert [one.labels[1] for one in found if one.metric is RANK_STARTED] == ["2", "3"]
     now.append(BEGIN + 710.0)
     (volumes[0] / ".loaded").touch()  # as soon as a rank imports torch
     list(rings.collect())
-    assert directory.with_probe() == set(uids[:2])
+    assert directory.probed.loaded == set(uids[:2])
 
 
 def test_a_job_whose_probe_nobody_loaded_is_not_called_hung_but_said_to_be_unknown():

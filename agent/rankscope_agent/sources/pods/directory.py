@@ -17,6 +17,7 @@ from rankscope_agent.sources.pods.log_directories import PodIdentity
 from rankscope_agent.sources.pods.membership import Membership
 from rankscope_agent.sources.pods.memberships import Memberships
 from rankscope_agent.sources.pods.placement_view import PlacementView
+from rankscope_agent.sources.pods.probed import Probed
 from rankscope_agent.sources.pods.rank_location import RankLocation, only_container, started
 from rankscope_agent.sources.pods.records import Pod
 from rankscope_agent.sources.pods.training_pods import is_training
@@ -53,9 +54,7 @@ class PodDirectory:
         self._left_out: set[str] = set()
         self._changes = 0
         self._view = PlacementView()
-        self._probed: frozenset[tuple[str, int]] = frozenset()
-        self._probed_attempts: Mapping[str, int] = {}
-        self._loaded: frozenset[str] = frozenset()
+        self._probed = Probed()
         self._awaited: dict[str, float] = {}
         self._fallback: Callable[[str], PodIdentity | None] = _nobody
         self._lives = Lifecycles()
@@ -336,39 +335,17 @@ class PodDirectory:
         found = (one for one in self.view.processes if one.pid == pid)
         return next((one.placement.pod_uid for one in found), "")
 
-    def note_probed(
-        self,
-        ranks: frozenset[tuple[str, int]],
-        attempts: Mapping[str, int] | None = None,
-        loaded: frozenset[str] = frozenset(),
-    ) -> None:
-        """Store the ranks (job, rank) that probes announce, whose series come from their rings.
-
-        Args:
-            ranks: all of them.
-            attempts: how often torchrun has restarted jobs' processes, by job.
-            loaded: UIDs of the pods in whose volume a probe has written anything.
-        """
-        attempts_of_jobs = dict(attempts or {})
+    def note_probed(self, probed: Probed) -> None:
+        """Store what probes announce."""
         with self._lock:
-            known = ranks, attempts_of_jobs, loaded
-            self._changes += known != (self._probed, self._probed_attempts, self._loaded)
-            self._probed, self._probed_attempts, self._loaded = known
+            self._changes += probed != self._probed
+            self._probed = probed
 
-    def probed_ranks(self) -> frozenset[tuple[str, int]]:
-        """Return the ranks that probes announce."""
+    @property
+    def probed(self) -> Probed:
+        """What probes announce."""
         with self._lock:
             return self._probed
-
-    def with_probe(self) -> frozenset[str]:
-        """Return the UIDs of the pods in whose volume a probe has written."""
-        with self._lock:
-            return self._loaded
-
-    def probed_attempts(self) -> Mapping[str, int]:
-        """Return how often torchrun has restarted jobs' processes, according to their probes."""
-        with self._lock:
-            return self._probed_attempts
 
     def rank_location(self, rank: RankIdentity) -> RankLocation:
         """Return in which pod and on which GPU a probed rank runs; unknown parts are empty."""

@@ -30,23 +30,27 @@ def placement_samples(
     now_unix_seconds: float,
 ) -> Iterator[Sample]:
     """Yield the series about jobs, devices and ranks on this node."""
-    ranks = tuple(place_ranks(view, directory))
+    probed = directory.probed
+    ranks = tuple(
+        rank
+        for rank in place_ranks(view, directory)
+        if not probed.contradict(rank.job_id, rank.process.identity.world_size)
+    )
     jobs = jobs_of(view, directory)
     yield from _rejected(view, directory)
     yield from _jobs(jobs, job_labels)
     loops = directory.looping(now_unix_seconds)
-    yield from status_samples(jobs, loops, ranks, directory.probed_attempts())
+    yield from status_samples(jobs, loops, ranks, probed.attempts)
     yield from _happened(jobs, directory, now_unix_seconds)
     yield from _devices(view, directory, node, ranks)
     yield from _unhealthy(directory, node)
-    probed, with_probe = directory.probed_ranks(), directory.with_probe()
     for rank in _unique(ranks, directory):
-        known = (rank.job_id, rank.process.identity.rank) in probed
-        loaded = not rank.pod_uid or rank.pod_uid in with_probe
+        known = (rank.job_id, rank.process.identity.rank) in probed.ranks
+        loaded = not rank.pod_uid or rank.pod_uid in probed.loaded
         yield from _rank(rank, node, probed=known, loaded=loaded)
     seen = {(rank.job_id, rank.process.identity.rank) for rank in ranks}
-    unseen = with_probe.difference(rank.pod_uid for rank in ranks)
-    yield from started_samples(jobs, {*seen, *probed}, unseen)
+    unseen = probed.loaded.difference(rank.pod_uid for rank in ranks)
+    yield from started_samples(jobs, {*seen, *probed.ranks}, unseen)
 
 
 def _rejected(view: PlacementView, directory: PodDirectory) -> Iterator[Sample]:

@@ -19,6 +19,7 @@ from rankscope_agent.contract.model import RankIdentity, Sample
 from rankscope_agent.settings.config import Config
 from rankscope_agent.sources.collector import Incomplete, NoData
 from rankscope_agent.sources.pods.directory import PodDirectory
+from rankscope_agent.sources.pods.probed import Probed
 from rankscope_agent.sources.training import starts
 from rankscope_agent.sources.training.background_follower import BackgroundFollower
 from rankscope_agent.sources.training.continuation import Continuation, nothing_before
@@ -156,11 +157,7 @@ class TrainingCollector:
         late = self._follower.late_seconds
         if not (self._follower.directories or self._jobs or late):
             raise NoData(self._absence())
-        self._pods.note_probed(
-            frozenset((job_id, rank) for job_id, job in self._jobs.items() for rank in job.ranks),
-            self._attempts(),
-            self._follower.loaded_pods,
-        )
+        self._pods.note_probed(self._probed())
         if late >= LATE_SECONDS or (late and not self._jobs):
             raise Incomplete(tuple(self._samples()), self._lateness(late))
         yield from self._samples()
@@ -175,6 +172,14 @@ class TrainingCollector:
         yield from self._own_samples()
         for job_id, job in sorted(self._jobs.items(), key=lambda one: _turn(one[1])):
             yield from self._job_samples(job_id, job)
+
+    def _probed(self) -> Probed:
+        ranks = {(job_id, rank) for job_id, job in self._jobs.items() for rank in job.ranks}
+        sizes = {
+            job_id: {r.identity.world_size or 0 for r in job.ranks.values() if r.alive} - {0}
+            for job_id, job in self._jobs.items()
+        }
+        return Probed(frozenset(ranks), self._attempts(), self._follower.loaded_pods, sizes)
 
     def _attempts(self) -> Mapping[str, int]:
         """Return how often torchrun has restarted each job's processes."""

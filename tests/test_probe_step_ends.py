@@ -109,5 +109,14 @@ def test_a_process_that_is_used_for_another_job_says_so(nursery: Nursery, tmp_pa
     assert [len(ring.records) for ring in rings] == [STEPS - 1, STEPS] * 2
 
 
+def test_a_process_that_leaves_the_others_and_lives_on_has_ended_its_ring(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    outcomes = nursery.run(tmp_path, "distributed.py", "left", ranks=2)
+    seen = [(ended.code, ended.errors, ended.output.split()) for ended in outcomes]
+    assert seen == [(0, "", ["True", "False"])] * 2
+    assert [len(ring.records) for ring in read_rings(tmp_path)] == [STEPS - 1] * 2
+
+
 def agent_steps(rings: Path) -> list[tuple[object, ...]]:
     return list(RingStepSource(rings, rings / "kubelet", "gpu-07").steps(None, 0.0))

@@ -3573,8 +3573,16 @@ class _Probe:
         if unseen and self.distributed.get_world_size() > 1:
             self.show()
 
+    def left(self) -> None:
+        """End the ring of a process that is no rank any longer and may live on.
+
+        A worker of Ray or Dask waits for its next task then, for hours, and is not hung.
+        """
+        if not self.initialized() and (self.ring or self.shown) is not None:
+            self.leave_ring()
+
     def leave_ring(self) -> None:
-        """End the ring of a process that has become another rank, and count steps anew.
+        """End the ring of a process that has become another rank, or none, and count steps anew.
 
         A restart within the process may give it another rank, or a world of another size, and a
         worker that Ray or Dask uses again another job: what the ring's header says remains true of
@@ -3930,10 +3938,11 @@ class _Probe:
         parallel.__init__ = making
 
     def hook_joining(self) -> None:
-        """Mark `init_process_group` and have it report its end, under both of its names."""
+        """Mark `init_process_group`, and have it and `destroy_process_group` report their ends."""
         if self.distributed is None:
             return
-        c10d, note = self.distributed.distributed_c10d, self.guard.guarded(self.joined)
+        c10d, leave = self.distributed.distributed_c10d, self.distributed.destroy_process_group
+        note, note_left = self.guard.guarded(self.joined), self.guard.guarded(self.left)
         join = self.spans.marked(_JOIN, c10d.init_process_group)
 
         @_wraps(join)
@@ -3941,7 +3950,13 @@ class _Probe:
             join(*arguments, **options)
             note(arguments[1] if len(arguments) > 1 else options.get("init_method"))
 
+        @_wraps(leave)
+        def leaving(*arguments: Any, **options: Any) -> None:
+            leave(*arguments, **options)
+            note_left()
+
         self.distributed.init_process_group = c10d.init_process_group = joining
+        self.distributed.destroy_process_group = c10d.destroy_process_group = leaving
 
 
 _probe: _Probe | None = None

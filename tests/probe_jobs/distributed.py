@@ -1,9 +1,10 @@
 """Short jobs of two or four ranks; usage: distributed.py torchrun | tidy | exit | killed |
 compiled | stages | pipelined | tensor | busy | stepless | late-step | stepless-for-long |
-few-backwards | renumbered | sharded-scaler | with-cuda."""
+few-backwards | left | renumbered | used-again | sharded-scaler | with-cuda."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import sys
@@ -201,6 +202,27 @@ def used_again() -> None:
     in_turn(0)
 
 
+def left() -> None:
+    """Leave the others, and say so while the process lives on."""
+    train(DistributedDataParallel(torch.nn.Linear(4, 2)))
+    group = dist.new_group([0, 1])
+    dist.destroy_process_group(group)
+    print(lives(), flush=True)
+    dist.destroy_process_group()
+    print(lives(), flush=True)
+
+
+def lives() -> bool:
+    """Return True if the lock of this process's ring is held."""
+    (ring,) = Path(os.environ["RANKSCOPE_RING_DIR"]).glob(f"{os.getpid()}-*.ring")
+    with ring.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
 def in_turn(shift: int) -> None:
     """Join others twice, the second time with a rank that is higher by so many."""
     for turn in range(2):
@@ -244,6 +266,7 @@ def with_cuda() -> None:
 
 JOBS = {
     "with-cuda": with_cuda,
+    "left": left,
     "renumbered": renumbered,
     "used-again": used_again,
     "sharded-scaler": sharded_scaler,

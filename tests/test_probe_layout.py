@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -91,6 +92,36 @@ def test_groups_are_known_by_what_frameworks_call_them(
     world = SimpleNamespace(_world=SimpleNamespace(pg_group_ranks=ranked))
     distributed = SimpleNamespace(
         distributed_c10d=world, get_rank=lambda: 3, get_world_size=lambda: 4
+    )
+    probe = SimpleNamespace(
+        distributed=distributed, mesh=None, layout=UNKNOWN, spread_layout=lambda replicas: None
+    )
+    rankscope_probe._Probe.find_layout(probe)
+    assert probe.layout == layout
+
+
+GRID = {"slice_parallel": [3], "pipe_parallel": [1, 3], "model_parallel": [1, 3]}
+"""Of DeepSpeed's PipelineModule, whose model-parallel group is all of a replica."""
+
+MEGATRON = {"tensor_model_parallel": [2, 3], "model_parallel": [2, 3]}
+"""Of a program that passes `mpu`: tensor-parallel, without a pipeline."""
+
+
+@pytest.mark.parametrize(
+    ("parallel", "layout"),
+    [(GRID, (2, 4, 2)), (MEGATRON, (2, 2, 1)), ({"model_parallel": [2, 3]}, (2, 2, 1))],
+)
+def test_groups_of_deepspeed_are_known_although_they_are_not_described(
+    parallel: dict[str, list[int]], layout: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    getters = {f"get_{name}_group": lambda ranks=ranks: ranks for name, ranks in parallel.items()}
+    known = SimpleNamespace(mpu=SimpleNamespace(**getters))
+    monkeypatch.setitem(sys.modules, "deepspeed.utils.groups", known)
+    distributed = SimpleNamespace(
+        distributed_c10d=None,
+        get_rank=lambda: 3,
+        get_world_size=lambda: 4,
+        get_process_group_ranks=lambda group: group,
     )
     probe = SimpleNamespace(
         distributed=distributed, mesh=None, layout=UNKNOWN, spread_layout=lambda replicas: None

@@ -332,6 +332,11 @@ _LAUNCHERS = (
 _TENSOR_GROUPS = ("tp", "tensor", "tensor_parallel", "tensor_model_parallel_group")
 _PIPELINE_GROUPS = ("pp", "pipeline", "pipeline_parallel", "pipeline_model_parallel_group")
 _STAGES = ("torch.distributed.pipelining.stage", "_PipelineStageBase")  # and its base class
+# What DeepSpeed asks for these groups, which it makes without descriptions (its utils/bwc.py): the
+# grid of its own pipelines, or the object that a program passes as `mpu`, Megatron's or another.
+_GROUPS_OF_DEEPSPEED = "deepspeed.utils.groups"
+_TENSOR_GETTERS = ("tensor_model_parallel", "slice_parallel", "model_parallel")
+_PIPELINE_GETTERS = ("pipeline_model_parallel", "pipe_parallel")
 _NO_LAYOUT = (0, 0, 0)
 _NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9._/:@-]")  # readers reject a ring with other characters
 _LOOPBACK = re.compile(r"localhost\b|127\.|\[::1\]|0\.0\.0\.0\b")  # each node has its own
@@ -459,6 +464,16 @@ def _ranks_of_stages(c10d: Any) -> "list[int] | None":
     if stage is None:
         return None
     return list(c10d.get_process_group_ranks(getattr(stage, "group", None) or c10d.group.WORLD))
+
+
+def _ranks_by_deepspeed(c10d: Any, getters: tuple[str, ...]) -> "list[int] | None":
+    """Return the ranks of this rank's group by the first getter that DeepSpeed's `mpu` has."""
+    parallel = getattr(sys.modules.get(_GROUPS_OF_DEEPSPEED), "mpu", None)
+    for name in getters:
+        getter = getattr(parallel, "get_{}_group".format(name), None)
+        if getter is not None:
+            return list(c10d.get_process_group_ranks(getter()))
+    return None
 
 
 def _process_start_ticks() -> int:
@@ -3718,6 +3733,8 @@ class _Probe:
             named[name.lower()] = c10d.get_process_group_ranks(mesh.get_group(name))
         tensor = next((named[name] for name in _TENSOR_GROUPS if name in named), None)
         pipeline = next((named[name] for name in _PIPELINE_GROUPS if name in named), None)
+        tensor = tensor or _ranks_by_deepspeed(c10d, _TENSOR_GETTERS)
+        pipeline = pipeline or _ranks_by_deepspeed(c10d, _PIPELINE_GETTERS)
         pipeline = pipeline or _ranks_of_stages(c10d)
         if tensor or pipeline:
             size = c10d.get_world_size()

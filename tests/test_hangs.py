@@ -102,6 +102,25 @@ def test_a_rank_that_waits_for_a_message_is_not_called_guilty():
     assert "waits for a message or a collective, in recv" in found.sentence
 
 
+TIMED_WAIT = Frame("wait", "/opt/rankscope_probe.py", 1240)
+ENGINE = Frame("_communicate", "/lib/megatron/core/pipeline_parallel/p2p_communication.py", 392)
+
+
+def test_a_rank_that_waits_for_what_it_launched_is_not_called_guilty():
+    """Megatron-core waits for the requests of its messages, outside of torch.distributed."""
+    others = [
+        stall(0, group(call(5), name="a", ranks=(0, 1))),
+        stall(2, group(call(5), name="b", ranks=(2, 3))),
+        stall(3, group(call(4, done=True), name="b", ranks=(2, 3)), stack=(OWN,)),
+    ]
+    behind = group(call(4, done=True), name="a", ranks=(0, 1))
+    found = blame(stood(stall(1, behind, stack=(TIMED_WAIT, ENGINE)), *others))
+    assert found.ranks == (3,)
+    assert "it waits for a message or a collective (_communicate, " in found.sentence
+    own = blame(stood(stall(1, behind, stack=(OWN, TIMED_WAIT)), *others))
+    assert own.ranks == (1, 3), "a signal's handler, say, of a rank that waited"
+
+
 def test_messages_of_nccl_are_paired():
     waits = call(7, "nccl:recv 0<-1", message=True)
     sends = call(7, "nccl:send 1->0", message=True)
@@ -352,6 +371,13 @@ def test_a_stage_of_a_pipeline_that_sends_nothing_is_named(elsewhere):
     assert found.sentence.startswith(
         "ranks 0, 1, 3 wait for messages, in _wait_batch_p2p; rank 2 is "
     )
+
+
+def test_a_stage_that_sends_nothing_is_named_where_the_others_wait_for_their_requests():
+    waiting = [stall(r, stack=(TIMED_WAIT, ENGINE), recorder="none") for r in (0, 1, 3)]
+    found = blame(stood(*waiting, stall(2, stack=(OWN,), recorder="none")))
+    assert found.ranks == (2,)
+    assert found.sentence.startswith("ranks 0, 1, 3 wait for messages, in _communicate; rank 2 is")
 
 
 def test_nobody_is_named_if_half_of_the_ranks_or_none_waits_for_messages():

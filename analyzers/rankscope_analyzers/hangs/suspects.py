@@ -26,6 +26,9 @@ DISTRIBUTED, CHECKPOINTS = "torch/distributed/", "torch/distributed/checkpoint/"
 PROBE = "/rankscope_probe.py"
 """File whose frames stand between a program and what it calls."""
 
+TIMED_WAIT = "wait"
+"""Function of the probe's around `wait` of torch's Work, and whatever else blocks for others."""
+
 _LIBRARY = re.compile(r"/torch/|/rankscope_probe\.py$|/lib/python3\.\d+/(?!site-packages/)|^<")
 """Files that are not the program's: those of torch, the probe and the standard library, or none."""
 
@@ -142,8 +145,9 @@ def _doing(stall: RankStall) -> str:
     inside = [frame for frame in stall.stack if frame.file.endswith(EXCHANGE)]
     if any(frame.function in RENDEZVOUS for frame in inside):
         return f"waits for others to join a process group{place}"
-    if inside:
-        return f"waits for a message or a collective, in {inside[0].function}{place}"
+    if inside or _in_timed_wait(stall.stack):
+        within = f", in {inside[0].function}" if inside else ""
+        return f"waits for a message or a collective{within}{place}"
     return f"is{place.replace('(', 'in ').rstrip(')')}" if place else ""
 
 
@@ -218,10 +222,20 @@ def _of_stacks(stalls: Mapping[int, RankStall]) -> Blame:
 
 
 def _waits_in(stack: Sequence[Frame]) -> str:
-    """Return the function of torch.distributed in which a rank waits, empty if in none."""
+    """Return the function in which a rank waits for others, empty if it does something else.
+
+    It is one of torch.distributed, or one of the program's that waits for what it has launched.
+    """
     frame = next((one for one in stack if not one.file.endswith(PROBE)), None)
-    inside = frame is not None and DISTRIBUTED in frame.file and CHECKPOINTS not in frame.file
-    return frame.function if frame is not None and inside else ""
+    if frame is None:
+        return ""
+    inside = DISTRIBUTED in frame.file and CHECKPOINTS not in frame.file
+    return frame.function if inside or _in_timed_wait(stack) else ""
+
+
+def _in_timed_wait(stack: Sequence[Frame]) -> bool:
+    """Return True if a rank stands where the probe times a wait for a collective or a message."""
+    return bool(stack) and stack[0].file.endswith(PROBE) and stack[0].function == TIMED_WAIT
 
 
 def _written(call: Call, group: GroupCalls, *, shape: bool = False) -> str:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import rankscope_probe
 from listed_processes import PROBE, Proc
 from pod_json import uid
 from rankscope_agent.sources.pods.cgroups import Placement, parse_cgroup
@@ -110,6 +111,27 @@ def test_mpi_processes_are_ranks():
     assert found is not None
     assert (found.rank, found.launcher) == (1, "mpi")
     assert found.own_job.startswith("local/")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1", "10.0.0.1"])
+@pytest.mark.parametrize("host", ["", "container-1"])
+def test_a_job_has_the_name_that_its_probes_give_it(address, host, monkeypatch):
+    names = ("RANKSCOPE_JOB_ID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID", "HOSTNAME")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+    meeting = {
+        "MASTER_ADDR": address,
+        "MASTER_PORT": "29500",
+        **({"HOSTNAME": host} if host else {}),
+    }
+    for name, value in meeting.items():
+        monkeypatch.setenv(name, value)
+    known = parse_environ("\0".join(f"{n}={v}" for n, v in meeting.items()).encode())
+    found = identity(RANK="1", WORLD_SIZE="2", **known)
+    assert found is not None
+    assert found.own_job == rankscope_probe._job_id(2)
+    monkeypatch.setenv("HOSTNAME", "another")
+    assert (rankscope_probe._job_id(2) == found.own_job) == (address == "10.0.0.1")
 
 
 @pytest.mark.parametrize(

@@ -339,7 +339,7 @@ _TENSOR_GETTERS = ("tensor_model_parallel", "slice_parallel", "model_parallel")
 _PIPELINE_GETTERS = ("pipeline_model_parallel", "pipe_parallel")
 _NO_LAYOUT = (0, 0, 0)
 _NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9._/:@-]")  # readers reject a ring with other characters
-_LOOPBACK = re.compile(r"localhost\b|127\.|\[::1\]|0\.0\.0\.0\b")  # each node has its own
+_LOOPBACK = re.compile(r"localhost\b|127\.|\[?::1\b|0\.0\.0\.0\b")  # each node has its own
 
 
 def _first_number(names: tuple[str, ...]) -> int:
@@ -372,6 +372,8 @@ def _job_id(world_size: int, method: str = "") -> str:
             # which several jobs may use at a time.
             parent = os.getpid() if world_size == 1 else os.getppid()
             meeting = os.uname().nodename + str(parent) + meeting
+    elif _LOOPBACK.match(meeting):
+        meeting = (os.environ.get("HOSTNAME") or os.uname().nodename) + " " + meeting
     return "local/" + hashlib.sha256(meeting.encode()).hexdigest()[:8]
 
 

@@ -6,6 +6,7 @@ The rules are those of the probe, so that a job has the same name with and witho
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ _LAUNCHERS = (
 )
 
 _NOT_IN_LABELS = re.compile(r"[^A-Za-z0-9._/:@-]")
+
+_LOOPBACK = re.compile(r"localhost\b|127\.|\[?::1\b|0\.0\.0\.0\b")
+"""Addresses that every node has: jobs of several nodes may use the same one."""
 
 MAX_VALUE = 256
 """Characters of a value that are kept and compared; lists of devices are the longest."""
@@ -145,4 +149,6 @@ def _own_job(environ: Mapping[str, str]) -> str:
     meeting = f"{environ.get('MASTER_ADDR', '')}:{environ.get('MASTER_PORT', '')}"
     if meeting == ":":
         return ""
+    if _LOOPBACK.match(meeting):
+        meeting = f"{environ.get('HOSTNAME') or os.uname().nodename} {meeting}"
     return "local/" + hashlib.sha256(meeting.encode()).hexdigest()[:8]

@@ -362,6 +362,7 @@ LAUNCHED = {
         *("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
         "PMI_RANK",
     ),
+    "environment, of DeepSpeed": ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_SIZE", "RANK"),
     "mpi, by PMIx": ("PMIX_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "PMIX_RANK"),
 }
 

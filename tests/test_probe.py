@@ -217,6 +217,11 @@ def test_wall_clock_of_records_follows_their_durations(boundaries: Callable[[str
             (3, 1, 4, 2),
             "mpi",
         ),
+        (
+            {"RANK": "3", "LOCAL_RANK": "1", "WORLD_SIZE": "4", "LOCAL_SIZE": "2"},  # DeepSpeed's
+            (3, 1, 4, 2),
+            "environment",
+        ),
         ({"PMIX_RANK": "2"}, (2, -1, -1, -1), "mpi"),
         (
             {"SLURM_PROCID": "6", "SLURM_LOCALID": "2", "SLURM_STEP_NUM_TASKS": "8"},

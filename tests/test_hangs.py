@@ -116,6 +116,7 @@ def test_a_rank_that_waits_for_what_it_launched_is_not_called_guilty():
     behind = group(call(4, done=True), name="a", ranks=(0, 1))
     found = blame(stood(stall(1, behind, stack=(TIMED_WAIT, ENGINE)), *others))
     assert found.ranks == (3,)
+    assert found.sentence.startswith("rank 3 has not entered all_reduce 5"), "whom they wait for"
     assert "it waits for a message or a collective (_communicate, " in found.sentence
     own = blame(stood(stall(1, behind, stack=(OWN, TIMED_WAIT)), *others))
     assert own.ranks == (1, 3), "a signal's handler, say, of a rank that waited"

@@ -105,12 +105,9 @@ def _of_ends(ends: frozenset[int], found: Sequence[Wait], stalls: Mapping[int, R
     """Return the blame of ranks that others wait for and that wait for none in a collective."""
     done = {rank: _doing(stalls[rank]) for rank in sorted(ends) if rank in stalls}
     unasked = {rank for rank, what in done.items() if not stalls[rank].asked and not what}
-    first = sorted(ends, key=lambda rank: (rank in unasked, rank))
-    named = [
-        rank
-        for rank in first
-        if rank not in unasked and not done.get(rank, "").startswith("waits for")
-    ]
+    excused = unasked | {rank for rank, what in done.items() if what.startswith("waits for")}
+    first = sorted(ends, key=lambda rank: (rank in excused, rank))
+    named = [rank for rank in first if rank not in excused]
     sentences = []
     for rank in first[:SHOWN]:
         what = done.get(rank, "")

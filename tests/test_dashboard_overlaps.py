@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from panel_queries import expression, gives, ranks
+import pytest
+
+from panel_queries import expression, gives, panel, ranks
+from rankscope_dashboards.expressions.queries import UNMEASURED
 
 __all__ = ["gives"]
 
@@ -72,3 +75,23 @@ def test_nodes_in_maintenance_push_no_alert_out_of_the_table(gives):
     shown = expression("on-call", "Alerts that fire")
     gives(f"count({shown})", series, {"{}": 20})
     gives(f'count(({shown}) and on (alertname) ALERTS{{severity="page"}})', series, {"{}": 1})
+
+
+@pytest.mark.parametrize("view", ["on-call", "debug"])
+def test_findings_whose_cost_is_unknown_follow_those_that_cost_something(gives, view):
+    """NaN would do here, but VictoriaMetrics drops it, and with it the finding."""
+    lost = 'rankscope_finding_lost_fraction{job_id="t/j",kind="slow"}'
+    culprit = 'rankscope_finding_culprit_info{job_id="t/j",kind="%s",node="a"}'
+    series = {lost: "0.2x20", culprit % "slow": "1x20", culprit % "lost": "1x20"}
+    shown = expression(view, "Incidents and culprits")
+    expected = {'{kind="slow"}': 0.2, '{kind="lost"}': UNMEASURED}
+    gives(f"sum by (kind) ({shown})", series, expected)
+    (values,) = [
+        one["value"]
+        for field in panel(view, "Incidents and culprits")["fieldConfig"]["overrides"]
+        if field["matcher"]["options"] == "step time lost"
+        for one in field["properties"]
+        if one["id"] == "mappings"
+    ]
+    (words,) = [one["options"] for one in values]
+    assert words[str(UNMEASURED)]["text"] == "not measured"

@@ -23,6 +23,10 @@ FEW = 10
 MANY = 20
 """The most that any panel draws."""
 
+UNMEASURED = -1
+"""Stands for a share that was not measured, and is less than any that was. NaN would do in
+Prometheus, but VictoriaMetrics leaves out series whose value is NaN."""
+
 
 def of(metric: Metric, chosen: str, more: str = "", part: str = "") -> str:
     """Return a selector of a metric: the variables' choices, and more matchers.
@@ -146,15 +150,14 @@ def with_clusters(expression: str) -> str:
 def findings(jobs: str) -> str:
     """Return the fraction of step time that active findings cost, with their culprits.
 
-    If step times do not show the cost of a finding, its value is NaN.
+    If step times do not show the cost of a finding, its value is `UNMEASURED`.
     """
     lost = worst(of(watch.FINDING_LOST_FRACTION, jobs), "job_id", "kind")
     culprit_labels = ("job_id", "kind", "symptom", "rank", "node", "gpu", "device", "runbook")
     every = worst(of(watch.FINDING_CULPRIT_INFO, jobs), *culprit_labels)
     culprit = one_of(every, "job_id", "kind")
     page = f'label_replace({culprit}, "runbook", "$1", "runbook", "(?:.*/)?([^/]+)[.]md")'
-    # topk takes NaN for the smallest value.
     return (
         f"topk({MANY}, {with_culprit(lost, culprit_labels[2:], page)}"
-        f" or 0 * ({page} unless on (cluster, job_id, kind) {lost}) / 0)"
+        f" or ({page} unless on (cluster, job_id, kind) {lost}) * {UNMEASURED})"
     )

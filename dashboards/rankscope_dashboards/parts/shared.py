@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from rankscope_agent.contract.metrics import agent, gpus, kernel_log, pods, training, watch
 from rankscope_dashboards.expressions.promql import worst
-from rankscope_dashboards.expressions.queries import CLUSTER, JOB, NODE, PLACE, job_nodes, of
+from rankscope_dashboards.expressions.queries import (
+    CLUSTER,
+    JOB,
+    NODE,
+    PLACE,
+    UNMEASURED,
+    job_nodes,
+    of,
+)
 from rankscope_dashboards.parts import links
 from rankscope_dashboards.parts.dashboard import Variable, annotation
 from rankscope_dashboards.parts.fields import override
@@ -147,16 +155,14 @@ def to_debug() -> list[Json]:
 def finding_fields(runbooks: str) -> list[Json]:
     """Return units, words and links of the table of findings."""
     to_runbook = {"title": "${__value.raw}", "url": f"{runbooks}/${{__value.raw}}.md"}
-    unknown = {
-        "match": "nan", "result": {"text": "not measured", "color": NEUTRAL, "index": 0}
-    }  # fmt: skip
+    unknown = {str(UNMEASURED): {"text": "not measured", "color": NEUTRAL, "index": 0}}
     return [
         override(
             "step time lost",
             {
                 "unit": "percentunit",
                 "custom.cellOptions": {"type": "color-text"},
-                "mappings": [{"type": "special", "options": unknown}],
+                "mappings": [{"type": "value", "options": unknown}],
             },
         ),
         override("runbook", {"links": [{**to_runbook, "targetBlank": True}]}),

@@ -293,8 +293,9 @@ _UNSEEN = (
 _SYNC, _COPIES, _UNKNOWN, _END, _DATA = 0, 1, 2, 3, 4
 _NO_WAIT, _UNSEEN_PATH, _POOL_DRY, _CAPTURE, _TOO_LATE, _UNKNOWN_WAITS, _BROKEN = range(1, 8)
 
-# Savers of frameworks, which do more than call torch: module, class or none, function, kind of
-# span. They are loaded by the first step, or never. Their path is found when they call torch.
+# Savers of frameworks, which do more than call torch, and evaluations: module, class or none,
+# function, kind of span. They are loaded by the first step, or never. The path of what is saved is
+# found when they call torch.
 _SAVERS = (
     ("lightning.pytorch.trainer.trainer", "Trainer", "save_checkpoint", _SAVE),
     ("pytorch_lightning.trainer.trainer", "Trainer", "save_checkpoint", _SAVE),
@@ -305,6 +306,8 @@ _SAVERS = (
     ("deepspeed.runtime.engine", "DeepSpeedEngine", "load_checkpoint", _LOAD),
     ("megatron.training.checkpointing", "", "save_checkpoint", _SAVE),
     ("megatron.training.training", "", "save_checkpoint", _SAVE),  # the same function
+    # Its batches are fetched with gradients enabled, as those of training.
+    ("transformers.trainer", "Trainer", "evaluation_loop", _EVALUATE),
 )
 # Functions of frameworks that run a backward pass without torch's: module and name.
 _BACKWARDS = (("megatron.core.pipeline_parallel.schedules", "custom_backward"),)
@@ -2505,6 +2508,11 @@ class _Spans:
                 rank = distributed.get_rank() if distributed.is_initialized() else 0
                 self.store.ask(span, span.path, rank)
 
+    def within_evaluation(self) -> bool:
+        """Return True if this thread is inside of what is marked as an evaluation."""
+        span = getattr(self.here, "span", None)
+        return span is not None and span.kind == _EVALUATE
+
     def evaluates(self, begin: int, over: bool) -> None:
         """Record a batch that was fetched without gradients, or the end of such batches."""
         if self.evaluation is None and not over and not getattr(self.here, "inside", False):
@@ -3174,7 +3182,7 @@ class _Loader:
         """Record that a batch has come, given what the clock showed when it was requested."""
         clock, spans = self.clock, self.spans
         cpu = clock.cpu
-        if not self.torch.is_grad_enabled():
+        if not self.torch.is_grad_enabled() or spans.within_evaluation():
             clock.flags |= _EVALUATION
             spans.evaluating(begin, batch is None)
             return

@@ -8,6 +8,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 SAVE_EVERY = 4
+EVALUATE_EVERY = 6  # transformers alone
+EVALUATED = 16  # samples in a batch
 STEPS = 8
 
 
@@ -48,13 +50,16 @@ def transformers(directory: str) -> None:
         directory,
         max_steps=STEPS,
         save_steps=SAVE_EVERY,
+        eval_strategy="steps",
+        eval_steps=EVALUATE_EVERY,
+        per_device_eval_batch_size=EVALUATED,
         report_to=[],
         use_cpu=True,
         logging_strategy="no",
         disable_tqdm=True,
     )
     data = [{"inputs": torch.randn(4)} for _ in range(64)]
-    transformers.Trainer(Model(), wanted, train_dataset=data).train()
+    transformers.Trainer(Model(), wanted, train_dataset=data, eval_dataset=data).train()
 
 
 def accelerate(directory: str) -> None:

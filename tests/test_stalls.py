@@ -42,17 +42,34 @@ STACK = (
 
 
 def test_the_programs_own_thread_comes_last_and_is_taken():
-    assert thread_stacks.main_thread(TEXT) == STACK
+    assert thread_stacks.training_thread(TEXT) == STACK
+
+
+@pytest.mark.parametrize("depth", [1, 70])
+def test_a_thread_in_which_ray_trains_is_taken_instead(depth):
+    runner = "/x/ray/train/v2/_internal/execution/worker_group/thread_runner.py"
+    threads = (
+        (f'  File "{runner}", line 68 in _monitor_target\n',),
+        ('  File "/home/me/work.py", line 24 in train\n',)
+        + ('  File "/x/y.py", line 1 in z\n',) * depth
+        + (f'  File "{runner}", line 37 in _run_target\n',),
+        ('  File "/x/ray/_private/worker.py", line 1069 in main_loop\n',),
+    )
+    head = "Thread 0x00007fd92044eb80 (most recent call first):\n"
+    text = "\n".join(head + "".join(frames) for frames in threads)
+    stack = thread_stacks.training_thread(text)
+    assert stack[0] == Frame("train", "/home/me/work.py", 24)
+    assert {frame.function for frame in stack} <= {"train", "z", "_run_target"}
 
 
 @pytest.mark.parametrize("text", ["", "garbage\n" * 1000, "Thread 0x1 (most recent call first):"])
 def test_other_texts_have_no_frames(text):
-    assert thread_stacks.main_thread(text) == ()
+    assert thread_stacks.training_thread(text) == ()
 
 
 def test_stacks_are_bounded():
     endless = TEXT + '  File "a", line 1 in b\n' * 10_000
-    assert len(thread_stacks.main_thread(endless)) == MAX_FRAMES
+    assert len(thread_stacks.training_thread(endless)) == MAX_FRAMES
 
 
 def served(body, text=TEXT):

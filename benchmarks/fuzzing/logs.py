@@ -294,7 +294,7 @@ def _error_file(data: bytes) -> None:
 
 
 def _stacks(data: bytes) -> None:
-    frames = thread_stacks.main_thread(data.decode(errors="replace"))
+    frames = thread_stacks.training_thread(data.decode(errors="replace"))
     promise(len(frames) <= thread_stacks.MAX_FRAMES, "more frames than the limit")
     promise(all(one.function.isprintable() for one in frames), "a name that a terminal obeys")
 

@@ -95,7 +95,7 @@ class RankStall:
         cpu_seconds: processor time that its process has used.
         groups: what it has launched; empty if `recorder` says why.
         recorder: why there is no data from the Flight Recorder; empty if there is.
-        stack: of its main thread, innermost frame first; empty if `no_stack` says why.
+        stack: of its training thread, innermost frame first; empty if `no_stack` says why.
         cpu_share: share of a core that its process used, or that one of its threads was runnable
             for, while its state was read; None if not visible.
         span_ended_unix_seconds: when its newest checkpoint, evaluation or compilation ended; None

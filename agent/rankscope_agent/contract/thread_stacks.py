@@ -18,15 +18,31 @@ _THREAD = re.compile(
 _FRAME = re.compile(r'^  File "([^"\n]*)", line (\d{1,9}) in ([^\n]*)$')
 
 
-def main_thread(text: str) -> tuple[Frame, ...]:
-    """Return the frames of the main thread, innermost first; empty if there are none."""
+_RUNNERS = (
+    ("/ray/train/v2/_internal/execution/worker_group/thread_runner.py", "_run_target"),
+    ("/ray/air/_internal/util.py", "run"),
+)
+"""Ends of files, and the functions in them, that run a training loop in a thread of its own: Ray
+Train 2.60's, and that of its first version. The main thread then waits for calls."""
+
+
+def training_thread(text: str) -> tuple[Frame, ...]:
+    """Return the frames of the thread that trains, innermost first; empty if there are none.
+
+    It is the main thread, which comes last, unless a framework is known to train in another one.
+    """
     frames: list[Frame] = []
+    trains = False
     for line in text.splitlines():
         if _THREAD.match(line):
+            if trains:
+                break
             frames.clear()
-        elif (found := _FRAME.match(line)) and len(frames) < MAX_FRAMES:
+        elif found := _FRAME.match(line):
             file, number, function = found.groups()
-            frames.append(Frame(_shown(function), _shown(file), int(number)))
+            trains = trains or any(file.endswith(e) and function == f for e, f in _RUNNERS)
+            if len(frames) < MAX_FRAMES:
+                frames.append(Frame(_shown(function), _shown(file), int(number)))
     return tuple(frames)
 
 

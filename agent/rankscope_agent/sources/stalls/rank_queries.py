@@ -1,4 +1,4 @@
-"""Queries ranks' worker servers for launched collectives and the stacks of main threads.
+"""Queries ranks' worker servers for launched collectives and the stacks of training threads.
 
 The servers are not trusted: how many are queried at once, by however many clients, is limited, and
 their answers are parsed one after another, because each may take as much memory as all else.
@@ -121,7 +121,7 @@ def _stack(question: Question) -> tuple[tuple[Frame, ...], str]:
         return (), _shortened(error)
     if not bodies:
         return (), "its version of torch returns no stacks"
-    frames = thread_stacks.main_thread(bodies[0].decode("utf-8", "replace"))
+    frames = thread_stacks.training_thread(bodies[0].decode("utf-8", "replace"))
     return frames, "" if frames else "it runs no Python"
 
 

@@ -15,9 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from installed import skip_without
 from probe_jobs.nurseries import Nurseries, Nursery
+
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")  # other programs may want the cores: no test fails for its duration
 
 WAITING = (
     "test_frameworks.py",

@@ -92,14 +92,15 @@ def test_what_nobody_writes_any_more_holds_no_name(machine):
     owners.check("mine", ring(ALICE, 1))
 
 
-def test_slurm_says_whose_a_job_is_whoever_had_its_number_first(machine):
+@pytest.mark.parametrize("name", ["42", "42.1"])
+def test_slurm_says_whose_a_job_is_whoever_had_its_number_first(machine, name):
     owners = machine.owners()
-    owners.check("42", ring(BOB, 2))
+    owners.check(name, ring(BOB, 2))
     machine.process(7, ALICE, 1, SLURMSTEPD.format(job=42))
     machine.now = LOOK_SECONDS
-    owners.check("42", ring(ALICE, 1))
+    owners.check(name, ring(ALICE, 1))
     with pytest.raises(JobNameError):
-        owners.check("42", ring(BOB, 2))
+        owners.check(name, ring(BOB, 2))
 
 
 @pytest.mark.parametrize(

@@ -98,12 +98,24 @@ def test_torchrun_workers_are_ranks():
     assert found.environment == {"NCCL_DEBUG": "INFO"}
 
 
-def test_slurm_steps_are_ranks_of_their_job():
-    found = identity(
-        SLURM_PROCID="3", SLURM_LOCALID="1", SLURM_STEP_NUM_TASKS="4", SLURM_JOB_ID="77"
-    )
+SLURM_TASK = {"SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "4", "SLURM_JOB_ID": "77"}
+
+
+def test_slurm_tasks_are_ranks_of_their_job():
+    found = identity(**SLURM_TASK, SLURM_LOCALID="1")
     assert found is not None
     assert (found.rank, found.launcher, found.own_job) == (3, "slurm", "77")
+
+
+@pytest.mark.parametrize("step", ["0", "1", "12", "4294967290"])
+@pytest.mark.parametrize("size", [4, 8])
+def test_slurm_steps_have_the_names_that_their_probes_give_them(step, size, monkeypatch):
+    for name, value in (SLURM_TASK | {"SLURM_STEP_ID": step}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("RANKSCOPE_JOB_ID", raising=False)
+    found = identity(**SLURM_TASK, SLURM_STEP_ID=step, WORLD_SIZE=str(size))
+    assert found is not None
+    assert found.own_job == rankscope_probe._job_id(size)
 
 
 def test_mpi_processes_are_ranks():

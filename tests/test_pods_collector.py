@@ -218,10 +218,11 @@ def test_a_rank_with_a_probe_is_left_to_its_ring(tmp_path):
     assert [row["rank"] for row in node.samples(metrics.RANK_STARTED)] == ["3"]
 
 
-def test_a_task_that_spawns_ranks_is_none_of_them(tmp_path):
+@pytest.mark.parametrize("step", ["0", "3"])
+def test_a_task_that_spawns_ranks_is_none_of_them(tmp_path, step):
     node = Node(tmp_path, Kubelet())
     task = {"SLURM_PROCID": "1", "SLURM_LOCALID": "0", "SLURM_STEP_NUM_TASKS": "2"}
-    node.process(10, 1, SLURM_JOB_ID="4711", **task)
+    node.process(10, 1, SLURM_JOB_ID="4711", SLURM_STEP_ID=step, **task)
     (tmp_path / "proc/10/cgroup").write_text("0::/")
     assert [row["rank"] for row in node.samples(training.RANK_INFO)] == ["1"]
     spawned = frozenset(("4711", rank) for rank in (4, 5, 6, 7))

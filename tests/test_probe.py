@@ -42,7 +42,7 @@ VARIABLES = (
     *rankscope_probe._LOCAL_RANK,
     *rankscope_probe._LOCAL_WORLD_SIZE,
     *(name for name, _ in rankscope_probe._LAUNCHERS),
-    *("RANKSCOPE_JOB_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT"),
+    *("RANKSCOPE_JOB_ID", "SLURM_JOB_ID", "SLURM_STEP_ID", "MASTER_ADDR", "MASTER_PORT"),
     *("NODE_NAME", "RANKSCOPE_NODE_NAME", "POD_UID"),
 )
 
@@ -284,6 +284,12 @@ def test_spawned_ranks_have_no_local_rank_of_the_task_that_spawns_them(
     [
         ({"RANKSCOPE_JOB_ID": "team-a/llm", "SLURM_JOB_ID": "7"}, "team-a/llm"),
         ({"SLURM_JOB_ID": "7", "TORCHELASTIC_RUN_ID": "abc"}, "7"),
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "8"}, "7"),
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "2", "SLURM_STEP_NUM_TASKS": "8"}, "7.2"),
+        # launchers of one program, each a step of its own
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "2", "SLURM_STEP_NUM_TASKS": "1"}, "7"),
+        # an interactive shell
+        ({"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "4294967290", "SLURM_STEP_NUM_TASKS": "8"}, "7"),
         ({"TORCHELASTIC_RUN_ID": "abc", "MASTER_PORT": "1"}, "abc"),
         # sha256("10.0.0.1:29500") as `printf 10.0.0.1:29500 | sha256sum` gives it
         (

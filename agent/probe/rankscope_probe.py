@@ -369,7 +369,7 @@ def _job_id(world_size: int, method: str = "") -> str:
     for name in ("RANKSCOPE_JOB_ID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"):
         value = os.environ.get(name, "")
         if value and (name, value) != ("TORCHELASTIC_RUN_ID", "none"):
-            return value
+            return value + (_slurm_step(world_size) if name == "SLURM_JOB_ID" else "")
     meeting = "{}:{}".format(os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", ""))
     if meeting == ":":
         scheme, _, meeting = method.partition("?")[0].partition("://")
@@ -381,6 +381,16 @@ def _job_id(world_size: int, method: str = "") -> str:
     elif _LOOPBACK.match(meeting):
         meeting = (os.environ.get("HOSTNAME") or os.uname().nodename) + " " + meeting
     return "local/" + hashlib.sha256(meeting.encode()).hexdigest()[:8]
+
+
+def _slurm_step(world_size: int) -> str:
+    """Return what distinguishes a step of a SLURM job whose tasks are all ranks of one program.
+
+    Several steps may run at a time, each with ranks from 0; the first is called like the job.
+    Launchers of one program may be steps of their own, one on each node: these share a name.
+    """
+    step, tasks = _first_number(("SLURM_STEP_ID",)), _first_number(("SLURM_STEP_NUM_TASKS",))
+    return f".{step}" if step > 0 and tasks == world_size else ""
 
 
 def _replica_group() -> tuple[int, int]:

@@ -27,5 +27,6 @@ class Probed:
 
         A task of srun or mpirun may spawn ranks, which inherit its variables: these number tasks.
         """
-        sizes = self.sizes.get(job_id)
+        # Ranks that tasks of a SLURM step spawn belong to the job as a whole.
+        sizes = self.sizes.get(job_id) or self.sizes.get(job_id.partition(".")[0])
         return bool(sizes) and world_size not in (sizes or ())

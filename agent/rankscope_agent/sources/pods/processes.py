@@ -118,7 +118,7 @@ def process_identity(environ: Mapping[str, str]) -> ProcessIdentity | None:
         world_size=size,
         attempt=number(environ.get("TORCHELASTIC_RESTART_COUNT")) or 0,
         launcher=next((word for name, word in _LAUNCHERS if environ.get(name)), "none"),
-        own_job=_own_job(environ),
+        own_job=_own_job(environ, size),
         environment={
             name: value
             for name, value in sorted(environ.items())
@@ -144,14 +144,20 @@ def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> int | None:
     return next(found, None)
 
 
-def _own_job(environ: Mapping[str, str]) -> str:
+def _own_job(environ: Mapping[str, str], size: int) -> str:
     for name in ("RANKSCOPE_JOB_ID", "SLURM_JOB_ID", "TORCHELASTIC_RUN_ID"):
         value = environ.get(name, "")
         if value and (name, value) != ("TORCHELASTIC_RUN_ID", "none"):
-            return _NOT_IN_LABELS.sub("_", value)
+            step = _slurm_step(environ, size) if name == "SLURM_JOB_ID" else ""
+            return _NOT_IN_LABELS.sub("_", value) + step
     meeting = f"{environ.get('MASTER_ADDR', '')}:{environ.get('MASTER_PORT', '')}"
     if meeting == ":":
         return ""
     if _LOOPBACK.match(meeting):
         meeting = f"{environ.get('HOSTNAME') or os.uname().nodename} {meeting}"
     return "local/" + hashlib.sha256(meeting.encode()).hexdigest()[:8]
+
+
+def _slurm_step(environ: Mapping[str, str], size: int) -> str:
+    step, tasks = (number(environ.get(f"SLURM_STEP_{name}")) for name in ("ID", "NUM_TASKS"))
+    return f".{step}" if step and tasks == size else ""

@@ -104,6 +104,14 @@ def test_what_made_a_job_slow_is_over_when_the_job_is():
     assert not is_over(reported(both(ENDED + 20.0, state=1)))
 
 
+@pytest.mark.parametrize(("idle", "said"), [(59.0, "UTC."), (122.0, "UTC, 122 s after its last")])
+def test_a_job_that_was_ended_long_after_its_last_step_says_so(idle, said):
+    """Whoever killed a hung job asks what was wrong with it."""
+    ended = slow().frame.ended_unix_seconds + idle
+    report = reported(both(ended + 20.0, ended=ended))
+    assert f" {said}" in job_summary.headline(report).partition("Until then")[0]
+
+
 SOCKETS = (
     'rankscope_nccl_socket_fallback_state{pod_namespace="",pod_name="",reason="no_ib_device"} 1\n'
 )

@@ -173,7 +173,10 @@ def _over(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iter
     if not first:
         within = f" within {duration(end - begin)}" if len(times) > 1 else ""
         order = _order(times, alive)
-        sentence = f"the job is over: its ranks ended{within}{order}, at {clock(begin)}"
+        sentence = (
+            f"the job is over: its ranks ended{within}{order}, at {clock(begin)}"
+            f"{_without_steps(job, begin)}"
+        )
         evidence = Evidence(training.RANK_ENDED.name, end, begin, "unix seconds", sentence)
         yield series_finding(OVER, "training", job.job_id, Where(), sentence, (evidence,), begin)
         return
@@ -182,9 +185,18 @@ def _over(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> Iter
     sentence = (
         f"the job is over: {ranks_named(first)} ({named(where.nodes, 'node')}) ended first, at"
         f" {clock(begin)}, {duration(later - max(times[rank] for rank in first))} before the others"
+        f"{_without_steps(job, begin)}"
     )
     evidence = Evidence(training.RANK_ENDED.name, begin, later, "unix seconds", sentence)
     yield series_finding(ENDED, "training", job.job_id, where, sentence, (evidence,), begin)
+
+
+def _without_steps(job: JobView, end: float) -> str:
+    """Return for how long a job ended no step before its end, if others are called hung then."""
+    stepped = job.ended_step_unix_seconds
+    if stepped is None or end - stepped < job.hang_after_seconds:
+        return ""
+    return f", {end - stepped:.0f} s after its last step"
 
 
 def _all_seen(observed: Observed, job: JobView, alive: Mapping[int, Series]) -> bool:

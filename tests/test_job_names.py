@@ -13,6 +13,7 @@ from rankscope_agent.contract.job_names import (
     is_name,
     namespace_of,
     within,
+    without_step,
 )
 from rankscope_agent.sources.pods.job_naming import job_of_pod, refusal
 from rankscope_agent.sources.pods.launchers import membership
@@ -22,6 +23,21 @@ MAX_JOB_ID = 320
 MAX_NAME = 253
 
 HARMLESS = set(string.ascii_letters + string.digits + "._/:@-")
+
+
+@pytest.mark.parametrize(
+    ("name", "job"),
+    [
+        ("1234.1", "1234"),
+        ("slurm/1234.12", "slurm/1234"),
+        ("1234", "1234"),
+        ("ml/llm.1", "ml/llm.1"),
+        ("ml/llm-7.v2", "ml/llm-7.v2"),
+        ("ml/1.5/7.1", "ml/1.5/7.1"),
+    ],
+)
+def test_only_steps_of_slurm_jobs_are_part_of_another_job(name, job):
+    assert without_step(name) == job
 
 
 @pytest.mark.parametrize(

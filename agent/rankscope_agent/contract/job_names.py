@@ -27,6 +27,9 @@ much."""
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._/:@-]{{0,{MAX_NAME - 1}}}")
 _JOB_ID = re.compile(rf"[A-Za-z0-9._/:@-]{{1,{MAX_JOB_ID}}}")
 
+# What probes call a step of a SLURM job: its number, in a pod after the namespace, and the step's.
+_SLURM_STEP = re.compile(r"((?:[^/]+/)?\d{1,10})\.\d{1,9}")
+
 # What probes call a job without a name; the hash is that of its master address.
 _UNNAMED = re.compile(r"local/[0-9a-f]{8}")
 
@@ -61,6 +64,12 @@ def namespace_of(job_id: str) -> str:
     """Return the namespace with which a job_id begins; empty if it has none."""
     namespace, slash, _ = job_id.partition("/")
     return namespace if slash else ""
+
+
+def without_step(job_id: str) -> str:
+    """Return the name of the SLURM job of which a job is a step; any other name as it is."""
+    step = _SLURM_STEP.fullmatch(job_id)
+    return step[1] if step else job_id
 
 
 def within(namespace: str, stated: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankscope_agent.contract.job_names import JobNameError
+from rankscope_agent.contract.job_names import JobNameError, without_step
 from rankscope_agent.sources.pods.lock_holders import LockHolders
 
 OWNED_SECONDS = 600.0
@@ -69,7 +69,7 @@ class JobOwners:
         """
         holder = self._holders.of(file.inode) if file.locked else None
         own = holder is not None and holder.user == file.user
-        by_slurm = own and holder is not None and _is_of(job_id, holder.slurm_job)
+        by_slurm = own and holder is not None and holder.slurm_job == without_step(job_id)
         self._check(job_id, file.user, by_slurm=by_slurm, lives=file.locked)
 
     def check_process(self, job_id: str, user: int, slurm_job: str) -> None:
@@ -78,7 +78,7 @@ class JobOwners:
         Raises:
             JobNameError: it is another user's.
         """
-        self._check(job_id, user, by_slurm=_is_of(job_id, slurm_job), lives=True)
+        self._check(job_id, user, by_slurm=slurm_job == without_step(job_id), lives=True)
 
     def _check(self, job_id: str, user: int, *, by_slurm: bool, lives: bool) -> None:
         now = self._timer()
@@ -96,8 +96,3 @@ class JobOwners:
                 self._owners[job_id] = _Owner(user, by_slurm, now)
                 if len(self._owners) > MAX_JOBS:  # the one that was seen longest ago
                     del self._owners[next(iter(self._owners))]
-
-
-def _is_of(job_id: str, slurm_job: str) -> bool:
-    """Return True if a name is that of a Slurm job, or of one of its steps."""
-    return bool(slurm_job) and job_id.partition(".")[0] == slurm_job

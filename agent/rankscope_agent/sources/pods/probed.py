@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from rankscope_agent.contract.job_names import without_step
+
 
 @dataclass(frozen=True, slots=True)
 class Probed:
@@ -28,5 +30,5 @@ class Probed:
         A task of srun or mpirun may spawn ranks, which inherit its variables: these number tasks.
         """
         # Ranks that tasks of a SLURM step spawn belong to the job as a whole.
-        sizes = self.sizes.get(job_id) or self.sizes.get(job_id.partition(".")[0])
+        sizes = self.sizes.get(job_id) or self.sizes.get(without_step(job_id))
         return bool(sizes) and world_size not in (sizes or ())

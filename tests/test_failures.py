@@ -317,7 +317,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.one_of(st.sampled_from(PIECES), st.text(max_size=30)), max_size=12),
     st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 300)), max_size=3),

@@ -116,7 +116,7 @@ def words(text):
     return re.findall(r"(?i)(?<![\w/])[-+]?(?:nan|inf(?:inity)?)(?![\w/])[^<]{0,40}", text)
 
 
-@settings(deadline=None, max_examples=100, derandomize=True)
+@settings(max_examples=100, derandomize=True)
 @given(traces())
 def test_every_number_of_every_output_is_finite(job):
     timing = diagnose_each([job])
@@ -145,7 +145,7 @@ def values_of(exported):
     return [sample.value for family in families for sample in family.samples]
 
 
-@settings(deadline=None, max_examples=40, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(traces())
 def test_every_number_of_verdicts_on_traces_is_finite(job):
     with tempfile.TemporaryDirectory() as folder:

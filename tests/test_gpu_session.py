@@ -367,7 +367,7 @@ TROUBLE = st.tuples(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(TROUBLE, max_size=25))
 def test_whatever_calls_answer_each_gpu_is_read_or_said_not_to_be(troubles):
     clock, devices = Clock(), gpus(3)

@@ -48,7 +48,7 @@ def torn(draw: st.DrawFn) -> bytes:
     return text * draw(st.sampled_from((1, 1, 5)))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=torn(), size=st.integers(1, 700))
 def test_any_text_in_any_pieces_gives_a_report_within_the_limits(text, size):
     log = KernelLog(max_seen=MAX_SEEN)
@@ -63,7 +63,7 @@ def test_any_text_in_any_pieces_gives_a_report_within_the_limits(text, size):
     assert all(line.isprintable() for line in kernel_report.lines(log))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(text=torn(), cut=st.integers(1, 900))
 def test_where_a_log_is_cut_in_pieces_does_not_matter_to_its_xids(text, cut, tmp_path_factory):
     folder = tmp_path_factory.mktemp("log")

@@ -232,7 +232,7 @@ def test_a_folder_without_a_journal_is_refused(tmp_path):
         JournalSource(tmp_path, BOOT)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     damage=st.lists(
         st.tuples(st.integers(0, 4000), st.binary(min_size=1, max_size=16)), max_size=6

@@ -49,7 +49,7 @@ def torn(draw: st.DrawFn) -> bytes:
     return text
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=st.composite(torn)(), size=st.integers(1, 500))
 def test_any_text_in_any_chunks_gives_a_report_within_the_limits(text, size):
     framing, parser = Unframer(max_pending=1000), NcclLog(LIMITS)
@@ -74,7 +74,7 @@ HOPPED_OVER = st.sampled_from(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.one_of(st.sampled_from(PIECES), HOPPED_OVER, st.binary(max_size=20)), max_size=60
@@ -85,7 +85,7 @@ def test_hopping_finds_what_the_pattern_finds(text):
     assert [(match.span(), match.lastindex) for match in records(text)] == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.binary(max_size=2000))
 def test_any_bytes_are_unframed_without_growing(text):
     framing = Unframer(max_pending=100)

@@ -46,7 +46,7 @@ def test_other_files_are_of_no_gpu(name):
     assert textfile.gpu_uuid(name) is None
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=300), st.integers(0, 400), st.text(max_size=60))
 def test_any_text_gives_values_or_none(noise, cut, label):
     for data in (noise, line().encode()[:cut] + noise + line().encode()[cut:]):

@@ -7,7 +7,7 @@ import json
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fake_api_server import FakeApiServer
@@ -80,7 +80,6 @@ def in_pieces(body, sizes):
     return lambda wanted: source.read(min(wanted, next(left, wanted)))
 
 
-@settings(deadline=None)
 @given(
     st.dictionaries(st.text(), VALUES, max_size=4),
     st.lists(VALUES, max_size=6),

@@ -38,7 +38,6 @@ def extensions(directory: Path) -> list[Extension]:
 @pytest.mark.parametrize("kind", SCHEDULES)
 @settings(
     max_examples=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(

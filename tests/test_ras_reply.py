@@ -159,7 +159,7 @@ STRANGE = st.recursive(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.data())
 def test_no_value_of_a_wrong_type_breaks_the_reading_of_json(data):
     report = json.loads(
@@ -180,7 +180,7 @@ def test_no_value_of_a_wrong_type_breaks_the_reading_of_json(data):
     assert found.missing_ranks >= 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from([*(HEAD + QUIET + LATE).splitlines(), "\0", "  Rank 1 -- GPU "])))
 def test_lines_of_a_report_in_any_order_break_nothing(lines):
     try:

@@ -131,7 +131,7 @@ def test_a_refusal_shows_hostile_text_escaped():
     assert "\n" not in str(refusal(header_page(job_id="a\nforged log line")))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.binary(max_size=800))
 def test_random_bytes_are_refused_with_a_known_reason(head):
     assert refusal(head.ljust(4096, b"\xff")).reason in REASONS
@@ -144,7 +144,7 @@ def header_or_reason(page: bytes) -> RingHeader | str:
         return error.reason
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(0, 783), st.binary(min_size=1, max_size=16))
 def test_a_damaged_header_is_read_or_refused_but_never_raises_otherwise(offset, damage):
     page = bytearray(header_page())
@@ -241,7 +241,7 @@ def test_a_corrupt_record_is_counted_and_left_out_and_the_next_one_read():
     assert (run.taken, run.corrupt) == (3, 1)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=64 * 6), st.integers(1, 2**64 - 1), st.integers(1, 65_536))
 def test_random_slots_never_raise_and_give_plausible_records_only(stretch, seq, capacity):
     run = parse_run(stretch, seq, capacity)

@@ -313,7 +313,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.lists(st.one_of(st.sampled_from(PIECES), st.binary(max_size=30)), max_size=15),
     st.integers(1, 300),

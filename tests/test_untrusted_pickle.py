@@ -37,7 +37,7 @@ PLAIN = st.recursive(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(PLAIN, st.integers(4, 5))
 def test_plain_values_come_out_as_pickle_reads_them(value, protocol):
     body = pickle.dumps(value, protocol)
@@ -54,19 +54,19 @@ def test_plain_values_come_out_as_pickle_reads_them(value, protocol):
     ),
     st.integers(2, 3),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_older_protocols_that_torch_writes_are_read_as_well(value, protocol):
     assert loads(pickle.dumps(value, protocol)) == value
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(st.binary(max_size=200))
 def test_any_bytes_give_a_plain_value_or_one_kind_of_error(body):
     with contextlib.suppress(UnsafePickle):
         assert isinstance(loads(b"\x80\x02" + body), PLAIN_TYPES)
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(st.lists(st.sampled_from([*ACTIONS, b"\x01", b"\x00\x00\x00\x00", b"."]), max_size=60))
 def test_any_order_of_known_opcodes_gives_a_plain_value_or_one_kind_of_error(parts):
     with contextlib.suppress(UnsafePickle):

@@ -6,7 +6,7 @@ import contextlib
 import socket
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rankscope_agent.web import connection_slots
@@ -132,7 +132,6 @@ def test_a_connection_that_lost_its_place_in_a_handshake_is_not_served(room):
         assert not room.slots.secured(first, left)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("eawl"), st.integers(0, 7)), max_size=60))
 def test_whatever_comes_the_limits_hold_and_answers_are_left_alone(steps):
     with contextlib.ExitStack() as stack:

@@ -216,7 +216,7 @@ ERRORS = st.builds(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(errors=st.lists(ERRORS, max_size=25))
 def test_no_error_is_lost_or_counted_twice(errors):
     found = analyze(errors)

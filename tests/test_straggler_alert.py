@@ -87,6 +87,12 @@ ON_TIME = told(lambda minute: minute * 60)
 RANK_13 = busy("13", NODE, SLOW, FINE)
 RANK_21 = busy("21", OTHER, SLOW, FINE)
 TOGETHER = in_turn([f"{rank}" for rank in range(8, 16)], NODE, 1.65, 1.6)
+SOME = in_turn(("8", "13", "15"), NODE, 1.65, 1.0)
+ODD = (
+    RANK_13[0],
+    there(RANK_13[1], lambda minute: minute not in (40, 44)),
+    there(busy("9", NODE, SLOW, FINE)[1], lambda minute: minute in (40, 44)),
+)
 CLUSTERS = {
     "leaves": (*left(*watched(ON_TIME)), *RANK_13),
     "behind": (
@@ -112,6 +118,9 @@ CLUSTERS = {
         there(busy("21", NODE, SLOW, FINE)[1], lambda minute: minute >= LEAVES),
     ),
     "together": TOGETHER,
+    "some in turns": SOME,
+    "leaves some in turns": (*left(*watched(ON_TIME)), *SOME),
+    "an odd step": ODD,
     "leaves those together": (*left(*watched(ON_TIME)), *TOGETHER),
     "two": (RANK_13[0], RANK_21[0], *taking_turns((RANK_13[1], RANK_21[1]))),
     "well": (
@@ -130,6 +139,9 @@ FIRING = {
     "never": [(20, MINUTES, UNNAMED)],
     "other": [(20, LEAVES + 15, NAMED), (LEAVES + 20, MINUTES, UNNAMED)],
     "together": [(20, MINUTES, UNNAMED)],
+    "some in turns": [(30, MINUTES, UNNAMED)],
+    "leaves some in turns": [(20, MINUTES, NAMED)],
+    "an odd step": [(20, MINUTES, UNNAMED)],
     "leaves those together": [(20, MINUTES, NAMED)],
     "two": [(20, MINUTES, {"gpu_compute": 0, "": 2})],
     "well": [(20, LEAVES + 15, NAMED), (LEAVES + 20, MINUTES, NONE)],

@@ -26,6 +26,10 @@ TAIL = limit("step_tail")
 LOW_UTILISATION, IDLE_UTILISATION = limit("low_utilisation"), limit("idle_utilisation")
 DIVERGED = limit("loss_growth")
 
+FEWEST_TURNS = 5
+"""Evaluations in half an hour in which a rank is the slowest of its node: an odd step of another
+rank does not take a slow one's name from its alert."""
+
 LONG_STEP_SECONDS = 200
 """For jobs with longer steps ten minutes may pass without the end of one: they have an hour."""
 
@@ -60,9 +64,17 @@ _SLOW_TOGETHER = (
 )
 """Nodes whose ranks are slow together: they take turns as the slowest, so that none is named. Where
 the median is that of the slowest rank, it is the only one."""
+_STAGE = by("node", "job_id", "pp_stage")
+_TURN = (
+    f"(max_over_time({records.STAGE_WORST}[30m]) * (1 - {limit('unwatched_lost_share')})"
+    f" > on (cluster, job_id, pp_stage) group_left () {records.STAGE_MEDIAN}"
+    f" and count_over_time({records.STAGE_WORST}[30m]) >= {FEWEST_TURNS})"
+)
+_SLOW_IN_TURNS = f"(max {_STAGE} ({_SLOW_RANK}) and {_NODE} (count {_STAGE} {_TURN} > 1))"
+"""Nodes of which some ranks are slow: an alert about one would begin anew with each turn."""
+_UNNAMED = f"({_SLOW_TOGETHER} or {_SLOW_IN_TURNS})"
 _UNWATCHED = (
-    f"({_SLOW_TOGETHER} or {_SLOW_RANK} unless {_NODE} {_SLOW_TOGETHER})"
-    f" unless on (cluster, job_id) {_WATCHED}"
+    f"({_UNNAMED} or {_SLOW_RANK} unless {_NODE} {_UNNAMED}) unless on (cluster, job_id) {_WATCHED}"
 )
 _BEGUN_WATCHED = (
     f"({named_before(STRAGGLER_NAME, _SLOW_RANK, _SLOW_TOGETHER)}"

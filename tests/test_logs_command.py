@@ -107,6 +107,7 @@ def test_errors_that_no_attempt_ended_with_are_not_passed_over(tmp_path, capsys)
     [
         ((), "give the JOB of a cluster, or files with --from PATH"),
         (("ml/llm", "--from", "x"), "or files with --from PATH, not both"),
+        (("--cluster", "--from", "x"), "or files with --from PATH, not both"),
         (("llm",), "give files with --from PATH for a job outside Kubernetes"),
         (("ml/llm", "--kubeconfig", "/none"), "; give files with --from PATH"),
         (("--from", "absent.log"), "cannot read absent.log"),
@@ -204,6 +205,8 @@ def test_the_logs_of_a_jobs_pods_are_read_from_the_cluster(cluster, capsys):
     assert not any("other-0" in line for line in lines)
     errors = logged(capsys, "ml/llm", "--errors", "--kubeconfig", str(cluster.file))
     assert errors[0].startswith("attempt 0: rank 0 failed first: ")
+    same = ("ml/llm", "--cluster", "--kubeconfig", str(cluster.file), "--context", "x")
+    assert logged(capsys, *same) == lines
 
 
 def test_a_log_that_is_refused_is_named_and_costs_no_other(cluster, capsys):

@@ -32,4 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only the last lines of each container in the cluster",
     )
     parser.add_argument("--json", action="store_true", help="with --errors: print one JSON object")
+    parser.add_argument(
+        "--cluster",
+        action="store_true",
+        help="read the cluster's logs, as is done without --from anyway",
+    )
     connection.add_cluster_arguments(parser)

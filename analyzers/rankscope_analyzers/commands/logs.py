@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
         ClusterError: the API server does not answer, or knows no such job.
         LogError: a file cannot be read.
     """
-    if options.job and options.paths:
+    if (options.job or options.cluster) and options.paths:
         raise InputError("give the JOB of a cluster, or files with --from PATH, not both")
     if not (options.job or options.paths):
         raise InputError("give the JOB of a cluster, or files with --from PATH")

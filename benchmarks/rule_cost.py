@@ -37,6 +37,7 @@ from benchmarks.rule_fleet import (
 from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_dashboards.expressions.failures import HOURLY
 from rankscope_dashboards.rules import alerts, recording_rules
+from rankscope_dashboards.rules.rule_files import recording
 
 NODES_OF_A_PAGE = 64
 FIRST_NODES = range(0, NODES, NODES_OF_A_PAGE)
@@ -137,7 +138,7 @@ def measure() -> RuleCost:
 def _recording(*, hourly: bool) -> Mapping[str, str]:
     """Return the expressions of recording rules: of those once an hour, or of all others."""
     return {
-        record.name: record.expression
+        " ".join((record.name, *record.labels.values())): record.expression
         for group in recording_rules.GROUPS
         for record in group.records
         if (group.interval == HOURLY) == hourly
@@ -165,7 +166,7 @@ def _configure(folder: Path, target: str) -> None:
     groups = [
         {
             "name": group.name,
-            "rules": [{"record": one.name, "expr": one.expression} for one in group.records],
+            "rules": [recording(one) for one in group.records],
         }
         for group in recording_rules.GROUPS
     ]

@@ -14,7 +14,7 @@ from alert_timelines import Case, Series, State, in_cluster, of_cluster
 from promtool_tests import LINKS, needed, rules_tried
 from rankscope_dashboards.rules import recording_rules
 from rankscope_dashboards.rules.alerts import ALERTS
-from rankscope_dashboards.rules.rule_files import rule
+from rankscope_dashboards.rules.rule_files import recording, rule
 
 Check = tuple[str, int, int]
 """Of an alert's name: at which minute, and how many fire."""
@@ -165,6 +165,6 @@ def none_fires(
 def all_records() -> list[dict]:
     """Return all groups of recording rules."""
     return [
-        {"name": one.name, "rules": [{"record": r.name, "expr": r.expression} for r in one.records]}
+        {"name": one.name, "rules": [recording(record) for record in one.records]}
         for one in recording_rules.GROUPS
     ]

@@ -11,7 +11,7 @@ from pathlib import Path
 from alert_timelines import Case, Series, State, in_cluster, of_cluster
 from rankscope_dashboards.rules import recording_rules
 from rankscope_dashboards.rules.alerts.alert import Alert
-from rankscope_dashboards.rules.rule_files import Links, rule
+from rankscope_dashboards.rules.rule_files import Links, recording, rule
 
 LINKS = Links(paging_namespaces=("team", "of-others"))
 """Rules of a cluster in which the jobs of two namespaces may page."""
@@ -157,21 +157,16 @@ def _together(blocks: Iterable[dict]) -> dict:
 
 def needed(*alerts: Alert) -> list[dict]:
     """Return the groups of recording rules that alerts need, directly or by others."""
-    known = {one.name: one for group in recording_rules.GROUPS for one in group.records}
+    records = [one for group in recording_rules.GROUPS for one in group.records]
     wanted, texts = set(), [text for one in alerts for text in (one.expression, one.description)]
     while texts:
         text = texts.pop()
-        for name, one in known.items():
-            if name in text and name not in wanted:
-                wanted.add(name)
-                texts.append(one.expression)
+        found = {one.name for one in records if one.name in text} - wanted
+        wanted |= found
+        texts += [one.expression for one in records if one.name in found]
     groups = []
     for group in recording_rules.GROUPS:
-        rules = [
-            {"record": one.name, "expr": one.expression}
-            for one in group.records
-            if one.name in wanted
-        ]
+        rules = [recording(one) for one in group.records if one.name in wanted]
         if rules:
             groups.append({"name": group.name, "rules": rules})
     return groups

@@ -26,7 +26,7 @@ from rankscope_analyzers.demo.free_ports import free_port
 from rankscope_dashboards.rules import recording_rules
 from rankscope_dashboards.rules.alerts import ALERTS
 from rankscope_dashboards.rules.routing import Timing, Timings
-from rankscope_dashboards.rules.rule_files import Links, rule
+from rankscope_dashboards.rules.rule_files import Links, recording, rule
 from running_agent import running_agent
 from servers import require_server
 from training_jobs import ForkedJob
@@ -63,7 +63,7 @@ def quick_rules() -> dict:
         if "keep_firing_for" in one:
             one["keep_firing_for"] = "2s"
     records = [
-        {"record": one.name, "expr": quick(one.expression)}
+        recording(one) | {"expr": quick(one.expression)}
         for group in recording_rules.GROUPS
         for one in group.records
     ]

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dashboard_lint import panels_of
+from dashboard_models import dashboard_models
 from rankscope_dashboards import generate
 from rankscope_dashboards.rules.rule_files import Links
 from rankscope_dashboards.yaml_text import dump
@@ -16,6 +18,9 @@ ROOT = Path(__file__).parent.parent
 GENERATED = ROOT / "dashboards/generated"
 CRD = ROOT.parent / "shared/data/crd_prometheusrules.yaml"
 SHARED_CRD = CRD if CRD.is_file() else ROOT.parent.parent / "shared/data/crd_prometheusrules.yaml"
+
+MOST_BYTES_OF_A_QUERY = 16_384
+"""The default of VictoriaMetrics' -search.maxQueryLen."""
 
 
 def test_the_committed_files_are_what_the_tables_make():
@@ -65,6 +70,20 @@ def test_promtool_takes_the_rules(name):
         [*command, str(GENERATED / f"rules/{name}.yaml")], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_no_query_is_longer_than_victoriametrics_takes():
+    groups = [
+        group
+        for name in ("alerts", "recording_rules")
+        for group in yaml.safe_load((GENERATED / f"rules/{name}.yaml").read_text())["groups"]
+    ]
+    asked = [rule["expr"] for group in groups for rule in group["rules"]]
+    for model in dashboard_models():
+        asked += [target["expr"] for panel in panels_of(model) for target in panel["targets"]]
+        asked += [mark["expr"] for mark in model["annotations"]["list"]]
+    assert len(asked) > 400
+    assert max(len(query.encode()) for query in asked) <= MOST_BYTES_OF_A_QUERY
 
 
 def test_custom_resources_hold_the_same_groups():

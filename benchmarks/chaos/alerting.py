@@ -16,7 +16,7 @@ from rankscope_dashboards.rules.alerts import ALERTS
 from rankscope_dashboards.rules.receivers import NOBODY
 from rankscope_dashboards.rules.receivers import receivers as receivers_of
 from rankscope_dashboards.rules.routing import Timing, Timings
-from rankscope_dashboards.rules.rule_files import Links, rule
+from rankscope_dashboards.rules.rule_files import Links, recording, rule
 from rankscope_dashboards.yaml_text import dump
 
 STRAGGLER, FALLBACK = "RankscopeStraggler", "RankscopeSocketFallback"
@@ -52,7 +52,7 @@ def rules() -> Mapping[str, Any]:
         return re.sub(r"\[\d+[smhd]\]", f"[{RANGE_SECONDS}s]", expression)
 
     records = [
-        {"record": one.name, "expr": quick(one.expression)}
+        recording(one) | {"expr": quick(one.expression)}
         for group in recording_rules.GROUPS
         for one in group.records
     ]

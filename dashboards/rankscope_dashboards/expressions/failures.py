@@ -54,20 +54,16 @@ PODS = f'{agent.COLLECTOR_SUCCESS.name}{{collector="pods"}}'
 """Present wherever preempted pods would be seen."""
 
 
-def failures() -> str:
-    """Return how many nodes, or jobs, failed within the hour, by cause; 0 where none did.
+def failures() -> Iterator[tuple[str, str]]:
+    """Yield causes, and how many nodes, or jobs, failed by each within the hour; 0 where none did.
 
-    It reads the records of `grown` and that of `gpu_hours`.
+    The expressions read the records of `grown` and that of `gpu_hours`.
     """
-    counted = [
-        *(_labelled(_of_gpus(kind), kind.name) for kind in GPU_KINDS),
-        *(_labelled(_of_nodes(kind), kind.name) for kind in NODE_KINDS),
-    ]
-    read = [
-        *(_labelled(f"0 * {GPU_HOURS}", kind.name) for kind in GPU_KINDS),
-        *(_labelled(_none(_sign(kind)), kind.name) for kind in NODE_KINDS),
-    ]
-    return "\nor ".join((*counted, *read))
+    for of_gpus in GPU_KINDS:
+        yield of_gpus.name, f"{_of_gpus(of_gpus)}\nor 0 * {GPU_HOURS}"
+    for of_nodes in NODE_KINDS:
+        none = f"0 * count {by()} ({_sign(of_nodes)})"
+        yield of_nodes.name, f"{_of_nodes(of_nodes)}\nor {none}"
 
 
 def grown() -> Iterator[tuple[str, str]]:
@@ -83,17 +79,9 @@ def gpu_hours() -> str:
     return f"count {by()} (max {by('node', 'gpu', 'uuid')} ({kernel_log.GPU_FALLEN.name}))"
 
 
-def _none(selector: str) -> str:
-    return f"0 * count {by()} ({selector})"
-
-
 def _sign(kind: NodeKind) -> str:
     """Return series that are present wherever failures of a kind would be seen."""
     return kernel_log.KERNEL_LOG_INFO.name if kind.subject == "node" else PODS
-
-
-def _labelled(expression: str, cause: str) -> str:
-    return f'label_replace({expression}, "cause", "{cause}", "", "")'
 
 
 def _of_gpus(kind: GpuKind) -> str:
@@ -162,4 +150,4 @@ def _published() -> Iterator[str]:
     for kind in KINDS:
         rate = published_rate(kind.published)
         if rate is not None:
-            yield _labelled(f"vector({rate:.3g})", kind.name)
+            yield f'label_replace(vector({rate:.3g}), "cause", "{kind.name}", "", "")'

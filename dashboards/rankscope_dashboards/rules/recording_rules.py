@@ -8,7 +8,8 @@ summed. Names are level:metric:operation, the level being the labels that remain
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from rankscope_agent.contract.metrics import (
     agent,
@@ -119,10 +120,17 @@ def burn(window: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One recording rule."""
+    """One recording rule.
+
+    Args:
+        name: of the series.
+        expression: its values.
+        labels: of all of its series, which may take the place of those of the expression.
+    """
 
     name: str
     expression: str
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +337,11 @@ FAILURES = RecordGroup(
     (
         Record(failures.GPU_HOURS, failures.gpu_hours()),
         *(Record(name, expression) for name, expression in failures.grown()),
-        Record(failures.FAILURES, failures.failures()),
+        # A rule per cause: all of them in one are longer than VictoriaMetrics takes.
+        *(
+            Record(failures.FAILURES, expression, {"cause": cause})
+            for cause, expression in failures.failures()
+        ),
     ),
 )
 

@@ -10,7 +10,7 @@ from rankscope_dashboards.rules import alerts, recording_rules
 from rankscope_dashboards.rules.alerts.alert import Alert, Group, severity_by_class
 from rankscope_dashboards.rules.alerts.texts import sentence
 from rankscope_dashboards.rules.ownership import owner_of
-from rankscope_dashboards.rules.recording_rules import RecordGroup
+from rankscope_dashboards.rules.recording_rules import Record, RecordGroup
 from rankscope_dashboards.yaml_text import Value, dump
 
 HEADER = "# Made by rankscope-dashboards generate; do not edit.\n"
@@ -61,15 +61,19 @@ def _files(rules: Mapping[str, list[Value]]) -> Iterator[tuple[str, str]]:
 
 
 def _records(group: RecordGroup) -> Value:
-    rules: list[Value] = [
-        {"record": record.name, "expr": record.expression} for record in group.records
-    ]
+    rules = [recording(record) for record in group.records]
     return {"name": group.name, "interval": group.interval, "rules": rules}
 
 
 def _alerts(group: Group, links: Links) -> Value:
     rules = [rule(alert, links) for alert in group.alerts]
     return {"name": group.name, "interval": group.interval, "rules": rules}
+
+
+def recording(record: Record) -> dict[str, Value]:
+    """Return one recording rule."""
+    made: dict[str, Value] = {"record": record.name, "expr": record.expression}
+    return made | ({"labels": dict(record.labels)} if record.labels else {})
 
 
 def rule(alert: Alert, links: Links) -> Value:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from alert_series import JOB, JOB_KNOWN, LOG_POD, NODE
+from alert_series import JOB, JOB_KNOWN, LOG_POD, NODE, OWNER
 from alert_timelines import Case, Series, counter, steady
 from clusters_apart import Followed, follow_together, of_alert
 from promtool_tests import follow
@@ -97,6 +97,43 @@ def test_losses_that_two_frameworks_print_are_compared_each_with_its_own(tmp_pat
     checks = [(55, 0), (80, 1)]
     done = follow(tmp_path, require_server("promtool"), alert, Case(series), 90, checks)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def by_pods(metric: str, *spans: range) -> list[Series]:
+    """Return what pods of a job print, each for some minutes, of which its last twenty are bad."""
+    series = []
+    for number, span in enumerate(spans):
+        keys = f'{NODE},pod_namespace="team",pod_name="llm-{number}"'
+        bad = range(span.stop - 20, span.stop)
+
+        def values(states: Sequence[str], step: int, span=span, bad=bad) -> list[str]:
+            minutes = range(0, len(states) * step, step)
+            return ["_" if m not in span else "5.0" if m in bad else "2.0" for m in minutes]
+
+        series.append(Series(f'{metric}{{{keys},framework="megatron",source="log"}}', values))
+        of_pod = f'{NODE},{JOB},pod_uid="p-{number}",pod_namespace="team",pod_name="llm-{number}"'
+        series.append(steady(f"rankscope_pod_job_info{{{of_pod}}}"))
+    return series
+
+
+PRINTED_BY_PODS = {
+    f"{name}, {told}": of_alert(
+        name, (*by_pods(metric, *spans), OWNER), [(spans[-1].stop - 3, 1), (spans[-1].stop, 1)]
+    )
+    for name, metric in (
+        ("RankscopeLossDiverging", "rankscope_job_log_loss"),
+        ("RankscopeNonFiniteLoss", "rankscope_job_log_nonfinite_losses_total"),
+    )
+    for told, spans in {
+        "two at a time": (range(80), range(80)),
+        "one after the other": (range(50), range(52, 80)),
+    }.items()
+}
+
+
+def test_pods_of_a_job_that_print_its_loss_are_one_alert(tmp_path):
+    said = follow_together(tmp_path, require_server("promtool"), PRINTED_BY_PODS)
+    assert said == dict.fromkeys(PRINTED_BY_PODS, "")
 
 
 BOUNDS = (0.5, 1.0, 2.5, 10.0)

@@ -63,6 +63,16 @@ def with_job_of_pod(expression: str) -> str:
     return f"({joined} or on ({', '.join(('cluster', *LOG_POD))}) ({expression}))"
 
 
+def worst_by_job(expression: str) -> str:
+    """Return the largest of each job's values by pod; a pod whose job is unknown keeps its own.
+
+    Several ranks print what concerns the whole job, and pods that replace others have new names:
+    alerts by pod would be several about one job.
+    """
+    jobs = worst(join(f"({expression})", LOG_POD, ("job_id",), POD_JOB_RECORD), "job_id")
+    return f"({jobs} or ({expression}) unless on (cluster, {', '.join(LOG_POD)}) {POD_JOB_RECORD})"
+
+
 def with_owner(expression: str) -> str:
     """Add a job's owner; a job without a known owner keeps its alert, without an owner."""
     joined = join(f"({expression})", ("job_id",), OWNER, JOB_INFO_RECORD)

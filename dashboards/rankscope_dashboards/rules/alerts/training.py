@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rankscope_agent.contract.metrics import job_logs, reported, training, watch
+from rankscope_agent.contract.model import Metric
 from rankscope_dashboards.expressions import events
 from rankscope_dashboards.expressions.joins import (
     SLOW_LABELS,
     named_before,
     slow,
-    with_job_of_pod,
     with_owner,
+    worst_by_job,
 )
-from rankscope_dashboards.expressions.promql import LOG_POD, by, happened, worst
+from rankscope_dashboards.expressions.promql import LOG_POD, POD_JOB_RECORD, by, happened, worst
 from rankscope_dashboards.rules import recording_rules as records
 from rankscope_dashboards.rules.alerts import texts
 from rankscope_dashboards.rules.alerts.alert import Alert, Group
@@ -87,7 +88,7 @@ _LOWEST_LOSS = f"min {by(*_PRINTED)} (min_over_time({job_logs.JOB_LOG_LOSS.name}
 _LEVEL = reported.LOSS_LEVEL.name
 _DIVERGED = worst(f"({_LEVEL} > {DIVERGED} * ({reported.LOSS_LOWEST.name} > 0))", "job_id")
 _LOSS_GREW = worst(f"{_LOSS} > {DIVERGED} * ({_LOWEST_LOSS} > 0)", *LOG_POD)
-_DIVERGED_IN_LOGS = f"({with_job_of_pod(_LOSS_GREW)} unless on (cluster, job_id) {_LEVEL})"
+_DIVERGED_IN_LOGS = f"({worst_by_job(_LOSS_GREW)} unless on (cluster, job_id) {_LEVEL})"
 _NONFINITE = worst(happened(job_logs.JOB_LOG_NONFINITE_LOSSES, "15m"), *LOG_POD)
 _STEPS = f"max {by('job_id')} ({records.JOB_LATENCY})"
 _LATE = f"on (cluster, job_id) group_left () (0.95 * {_STEPS})"
@@ -155,6 +156,23 @@ _SLOWEST_NOW = (
     )
     + "{{ end }}"
 )
+
+
+def _in_log(metric: Metric, what: str) -> str:
+    """Return a sentence that names the pod of the job in whose log a value is highest.
+
+    Args:
+        metric: what logs say.
+        what: what is highest there.
+    """
+    logs = worst(f"{metric.name}{{cluster=%q}}", *LOG_POD)
+    pods = f"{POD_JOB_RECORD}{{cluster=%q,job_id=%q}}"
+    return texts.known(
+        f"topk(1, {logs} * on (cluster, {', '.join(LOG_POD)}) group_left () {pods})",
+        f"{what} in the log of pod {{{{ .Labels.pod_name }}}} on node {{{{ .Labels.node }}}}.",
+        *("cluster", "cluster", "job_id"),
+    )
+
 
 _AS_STRAGGLER = "As with stragglers: 15 minutes are longer than any warm-up."
 
@@ -330,7 +348,7 @@ QUALITY: tuple[Alert, ...] = (
     Alert(
         name="RankscopeNonFiniteLoss",
         expression=with_owner(
-            f"({events.NONFINITE_LOSSES}\nor on (cluster, job_id) {with_job_of_pod(_NONFINITE)})"
+            f"({events.NONFINITE_LOSSES}\nor on (cluster, job_id) {worst_by_job(_NONFINITE)})"
         ),
         hold="1m",
         keep="30m",
@@ -341,7 +359,8 @@ QUALITY: tuple[Alert, ...] = (
         summary=f"The loss of {texts.JOB} is infinite or NaN",
         description=f"{texts.JOB} has a loss that is infinite or NaN"
         "{{ with $labels.node }}, printed on node {{ . }}{{ end }}:"
-        " everything it computes from here on is worthless unless the framework skips the step.",
+        " everything it computes from here on is worthless unless the framework skips the step."
+        + _in_log(job_logs.JOB_LOG_NONFINITE_LOSSES, "Most such losses are"),
     ),
     Alert(
         name="RankscopeLossDiverging",
@@ -355,7 +374,7 @@ QUALITY: tuple[Alert, ...] = (
         summary=f"The loss of {texts.JOB} diverges",
         description=f"The loss of {texts.JOB} is {{{{ printf `%.4g` $value }}}}, more than"
         f" {DIVERGED} times its lowest: since its process began by the probe, else in the last"
-        " hour by the job's log.",
+        " hour by the job's log." + _in_log(job_logs.JOB_LOG_LOSS, "The highest is"),
         dashboard="rankscope-checkpoints",
         since="3h",
     ),

@@ -10,7 +10,7 @@ import pytest
 from failed_jobs import traceback
 from failure_logs import ONE_LINE, verdict
 from rankscope_agent.contract.failures import causes
-from rankscope_agent.contract.failures.log import MARKS
+from rankscope_agent.contract.failures.marks import MARKS
 from rankscope_agent.contract.failures.messages import EXCEPTIONS, Meaning, classify
 from rankscope_agent.contract.failures.platform_messages import LINES
 

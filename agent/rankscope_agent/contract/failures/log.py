@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from rankscope_agent.contract.failures import causes, error_files
 from rankscope_agent.contract.failures.complaints import read_complaint, read_echo
+from rankscope_agent.contract.failures.marks import MARKS
 from rankscope_agent.contract.failures.messages import (
     LAUNCHER,
     Meaning,
@@ -19,6 +20,12 @@ from rankscope_agent.contract.failures.messages import (
 )
 from rankscope_agent.contract.failures.open_tracebacks import OpenTracebacks
 from rankscope_agent.contract.failures.platform_messages import classify_line
+from rankscope_agent.contract.failures.ray_train import (
+    RayTrain,
+    is_controller,
+    is_death,
+    is_repeated,
+)
 from rankscope_agent.contract.failures.signs import (
     MAX_TEXT,
     FailureSign,
@@ -70,76 +77,6 @@ JSON."""
 ENDS: frozenset[Kind] = frozenset({"exit", "platform", "echo"})
 """Signs that a process or the job ended."""
 
-MARKS = (
-    b"Traceback (most",
-    b"FAIL",
-    b"ailed",
-    b"ailure",
-    b"ignal",
-    b"Kill",
-    b"CANCELLED",
-    b"OOM",
-    b"oom",
-    b"emory",
-    b"Off",
-    b"ErrIm",
-    b"NotReady",
-    b"NodeLost",
-    b"PREEMPT",
-    b"reempt",
-    b"vict",
-    b"not found",
-    b"o such file",
-    b"low on resource",
-    b"Segmentation",
-    b"detected",
-    b"No module",
-    b"terminated",
-    b"eadline",
-    b"claimed",
-    b"Deletion",
-    b"heartbeat",
-    b"Shutdown",
-    b"mount",
-    b"Watchdog caught",
-    b"FATAL",
-    b"ERROR",
-    b"CRITICAL",
-    b"atal",
-    b"rror",
-    b"xception",
-    b"Interrupt",
-    b"what():",
-    b"orrupt",
-    b"ismatch",
-    b"WARN",
-    b"died",
-    b"xit",
-    b"Abort",
-    b"Bus ",
-    b"Illegal",
-    b"Segfault",
-    b"CrashLoop",
-    b"Back-off",
-    b"aborted",
-    b"return code",
-    b"Floating",
-    b" state_dict",
-    b"timed out",
-    b"timeout",
-    b"Xid",
-    b"cache blocks",
-    b"xec format",
-    b"MPI_ABORT",
-    b"lost communication",
-    b"(): ",
-    b"double free",
-    b"terminate called",
-    b"ackoff",
-    b"oss is ",
-)
-"""Substrings of which every meaningful line contains at least one."""
-
 _INTEREST = re.compile(b"|".join(re.escape(mark) for mark in MARKS))
 _AGENT_END = re.compile(rb"failed \(exitcode: -?\d{1,4}\) local_rank: ")
 """A line that torchrun's agent prints once per attempt."""
@@ -180,6 +117,7 @@ class FailureLog:
         self._survival = Survival()
         self._tracebacks = OpenTracebacks(self._add, limits.writers, tagged=tagged)
         self._spawned: int | None = None
+        self._ray = RayTrain()
         self._agent_ends: list[int] = []
         self._first = (len(signs.signs), len(signs.ends))
 
@@ -210,7 +148,7 @@ class FailureLog:
     def _count_step(self, line: bytes) -> None:
         """Turn the exceptions that its writer has survived by this line into survived ones."""
         step = step_of(line)
-        if not step:
+        if not step or is_repeated(line):
             return
         writer = self._tracebacks.line(*split(line)).prefix.writer
         for index in self._survival.feed(writer, step):
@@ -233,8 +171,8 @@ class FailureLog:
         self._split_attempts()
 
     def _split_attempts(self) -> None:
-        """Separate attempts by the lines with which an agent ends all but the last of them."""
-        limits = self._agent_ends[:-1]
+        """Separate attempts by the lines with which a launcher ends all but the last of them."""
+        limits = sorted((*self._agent_ends[:-1], *self._ray.restarts))
         if not limits:
             return
         signs, ends = self._signs.signs, self._signs.ends
@@ -255,6 +193,8 @@ class FailureLog:
 
     def _read(self, line: bytes) -> None:
         prefix, words = split(line)
+        if is_repeated(words) or self._ray.read(prefix.writer, words, self._line):
+            return
         location = self._location(prefix)
         if not is_escaped(words):  # but perhaps its prefix
             words = words[:MAX_LINE]
@@ -291,7 +231,8 @@ class FailureLog:
             return
         echo = read_echo(words)
         if echo is not None:
-            self._add_sign(FailureSign("echo", echo, location, message))
+            of_rank = is_death(words) and location.rank is not None
+            self._add_sign(FailureSign("platform" if of_rank else "echo", echo, location, message))
             return
         self._read_complaint(text, location, message)
 
@@ -316,6 +257,8 @@ class FailureLog:
         if rank is None and self._spawned is not None:
             rank, local = self._spawned, True
         if rank is None:
+            rank = self._ray.rank_of(prefix.writer)
+        if rank is None:
             rank, local = self._rank, self._rank_is_local
         if rank is not None and not local:
             self._signs.name(rank)
@@ -327,8 +270,9 @@ class FailureLog:
         """Add an exception; its writer is given if it can have survived it."""
         if found is None:
             return
-        if found.text == CUT_OFF and not found.frame:
-            self._signs.quote(self._source, location.line, CUT_OFF)
+        of_launcher = location.rank is None and is_controller(writer or b"")
+        if of_launcher or (found.text == CUT_OFF and not found.frame):
+            self._signs.quote(self._source, location.line, found.text)
             return
         end = read_end(found.text.encode()) if found.meaning == LAUNCHER else None
         if end is not None:
@@ -365,10 +309,13 @@ class FailureLog:
     def _add_sign(self, sign: FailureSign) -> None:
         if sign.kind in ENDS:
             self._survival.end(self._line)
-        if len(self._signs.signs) < self._limits.signs:
-            self._signs.signs.append(sign)
-        else:
-            self._signs.beyond_limits += 1
+        at = sign.location
+        others = () if at.rank is None or sign.kind == "echo" else self._ray.others(at.rank)
+        for rank in (at.rank, *others):
+            if len(self._signs.signs) < self._limits.signs:
+                self._signs.signs.append(replace(sign, location=replace(at, rank=rank)))
+            else:
+                self._signs.beyond_limits += 1
 
     def _end(self, end: RankEnd | None) -> None:
         """Keep an entry of torchrun's table, with the exception that it quotes."""

@@ -42,9 +42,11 @@ _MISMATCH = "mismatch|does(?: not|n't) match|do not match|incompatible"
 _LOADER = r"DataLoader worker \(pid(?:\(s\))?(?:(?!DataLoader)[^)])*"
 
 _EXCEPTIONS: tuple[tuple[str, Meaning], ...] = (
-    # --- the launcher's own: torch/distributed/elastic, accelerate, torch.multiprocessing
+    # --- the launcher's own: torch/distributed/elastic, accelerate, torch.multiprocessing,
+    # ray/train
     (
-        r"^(?:[\w.]*\.)?(?:ChildFailedError|ProcessRaisedException|ProcessExitedException)\b",
+        r"^(?:[\w.]*\.)?(?:ChildFailedError|ProcessRaisedException|ProcessExitedException|"
+        r"WorkerGroupError|TrainingFailedError)\b",
         LAUNCHER,
     ),
     (r"^subprocess\.CalledProcessError: Command ", LAUNCHER),

@@ -226,9 +226,10 @@ def _sort(
     return failures, victims
 
 
-def _weight(sign: FailureSign) -> tuple[bool, bool, int]:
-    """Order the signs of one rank: exceptions, then certain signs, then as they came."""
-    return sign.kind != "exception", not sign.meaning.certain, sign.location.line
+def _weight(sign: FailureSign) -> tuple[bool, bool, bool, int]:
+    """Order the signs of one rank: exceptions first, echoes last, certain ones before others."""
+    is_echo = sign.kind == "echo"
+    return sign.kind != "exception", is_echo, not sign.meaning.certain, sign.location.line
 
 
 def _failure(rank: int | None, sign: FailureSign, end: RankEnd | None) -> Failure:

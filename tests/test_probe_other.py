@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -62,7 +62,8 @@ class Loop:
         )
         self.probe = rankscope_probe._Probe(self.torch)
         self.probe.backwards.hook()
-        self.fetch = self.probe.loader.fetching(lambda _: self.spend(2) or [object()], counted=True)
+        self.fetch = self.probe.loader.fetching(self._fetch, counted=True)
+        self.over = self.probe.loader.fetching(lambda batches: batches, counted=False)
         self.first = Optimizer("first")
         self.step(5)  # the first step is nobody's: it has no known begin
 
@@ -72,6 +73,20 @@ class Loop:
     def batch(self) -> None:
         """Wait 2 ms for a batch."""
         self.fetch(None)
+
+    def batches(self, count: int) -> Iterator[None]:
+        """Loop over a loader, waiting 2 ms for each batch and for the end."""
+        left = self.over([Batch()] * count)
+        with suppress(StopIteration):
+            while True:
+                self.fetch(left)
+                yield
+
+    def _fetch(self, left: list[Batch] | None) -> Batch:
+        self.spend(2)
+        if left == []:
+            raise StopIteration
+        return left.pop() if left else Batch()
 
     def forward(self, ms: float = 10) -> None:
         self.spend(ms)
@@ -84,6 +99,11 @@ class Loop:
     def _backward(self, tensors: Any) -> None:
         self.spend(self.ms)
         self.inside()
+
+    def train(self) -> None:
+        self.forward()
+        self.backward()
+        self.step()
 
     def step(self, ms: float = 4, optimizer: Optimizer | None = None) -> None:
         self.spend(ms)
@@ -159,6 +179,70 @@ def test_evaluation_that_fetches_with_gradients_enabled_is_no_compute_either(loo
     loop.backward()
     loop.step()
     assert loop.only() == (8, 30, 0, 34)
+
+
+def test_loop_in_which_nothing_is_trained_is_an_evaluation(loop: Loop) -> None:
+    for _ in loop.batches(3):  # with gradients enabled, as they are around the model alone
+        with loop.evaluating():
+            loop.forward()
+    loop.spend(5)  # metrics
+    for _ in loop.batches(1):
+        loop.train()
+    (record,) = loop.extended()
+    assert loop.only() == (2, 30, 0, 3 * 12 + 2 + 5 + 4)
+    assert record.evaluation_ns == (3 * 12 + 2) * MS
+
+
+def test_collectives_of_an_evaluation_are_sync_and_what_precedes_them_no_compute(
+    loop: Loop,
+) -> None:
+    for _ in loop.batches(3):
+        with loop.evaluating():
+            loop.forward()
+        loop.spend(1)
+        loop.probe.clock.sync_ns += MS  # the ranks' results
+    for _ in loop.batches(1):
+        loop.train()
+    assert loop.only() == (2, 30, 3, 3 * 12 + 2 + 4)
+
+
+def test_batches_that_are_fetched_ahead_are_those_of_training(loop: Loop) -> None:
+    """Loops that fetch all batches of a step at first may be over before the forward."""
+    for _ in range(2):
+        for _ in loop.batches(2):
+            pass
+        loop.train()
+    records = loop.records()
+    assert records == [(6, 30, 0, 4)] * 2
+    assert [record.evaluation_ns for record in loop.extended()] == [0, 0]
+
+
+def test_loops_whose_gradients_one_step_uses_are_training(loop: Loop) -> None:
+    for _ in range(2):
+        for _ in loop.batches(1):
+            loop.forward()
+            loop.backward()
+    loop.step()
+    assert loop.only() == (8, 60, 0, 4)
+
+
+def test_loader_within_a_data_set_is_part_of_the_loop_around_it(loop: Loop) -> None:
+    def within(left: list[Batch]) -> Batch:
+        list(loop.batches(2))
+        list(loop.batches(2))
+        if not left:
+            raise StopIteration
+        return left.pop()
+
+    fetch = loop.probe.loader.fetching(within, counted=True)
+    fetch(left := loop.over([Batch()]))
+    with loop.evaluating():
+        loop.forward()
+    with suppress(StopIteration):
+        fetch(left)
+    fetch(loop.over([Batch()]))
+    loop.train()
+    assert loop.only() == (12, 30, 0, 24 + 10 + 4)
 
 
 def test_batch_that_is_fetched_behind_the_forward_ends_no_rest(loop: Loop) -> None:

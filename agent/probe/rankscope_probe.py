@@ -96,9 +96,10 @@ when a background thread knows its bytes: an open span whose writer is gone was 
 before the ring, which is created with the first steps, are written when it is created, the newest
 64. A span within another is part of it. Marked are: `torch.save` and `torch.load`, except for
 reading samples, `save`, `load` and `async_save` of torch.distributed.checkpoint, the savers in
-`_SAVERS`, loops over a DataLoader without gradients, what torch.compile compiles, and
-`init_process_group`. Not marked: checkpoints written by another process
-(`AsyncCheckpointerType.PROCESS`), and those that use none of these functions, such as safetensors'.
+`_SAVERS`, loops over a DataLoader without gradients or, after their end, without training, see
+`_Loop`, what torch.compile compiles, and `init_process_group`. Not marked: checkpoints written by
+another process (`AsyncCheckpointerType.PROCESS`), and those that use none of these functions, such
+as safetensors'.
 
 Signals, version 1, are in a fourth file, `.sig` instead of `.ring`: the current values that
 training reports about itself. The header is that of the extension, except for magic "RKSCSIGN" and
@@ -2539,6 +2540,13 @@ class _Spans:
         if span is not None:
             self.close(span, _DONE, -1, *self.evaluated)
 
+    def was_evaluation(self, loop: "_Loop") -> None:
+        """Mark a loop over a loader that turned out to be an evaluation after its end."""
+        span = self.made(_EVALUATE, loop.begin_ns)
+        since_ns = self.clock.sync_ns - loop.end_sync_ns
+        span.own_ns, span.sync_ns = loop.own_ns, loop.sync_ns + since_ns
+        self.close(span, _DONE, -1, loop.end_ns, loop.end_own_ns)
+
     def watch_compiling(self) -> None:
         """Have compilers report when they begin and end."""
         handler = getattr(sys.modules.get("torch._dynamo.callback"), "callback_handler", None)
@@ -3113,6 +3121,50 @@ class _LoaderWorkers:
         self.taken = self.steps = 0
 
 
+class _Loop:
+    """A loop over a loader, and what the clock showed at its beginning and end.
+
+    Many programs evaluate with gradients enabled while batches are fetched, and disabled only
+    around the model. Such a loop is over before another one begins or continues, within a step, and
+    no autograd graph has grown by then. What is fetched for training is used by then, or its loop
+    is not over: where the last batches of an epoch are fetched ahead, their use comes first.
+    """
+
+    def __init__(
+        self,
+        clock: _StepClock,
+        iterator: Any,
+        begin: int,
+        sync: int,
+        counted: tuple[int, int, int],
+    ) -> None:
+        self.iterator, self.step, self.nodes = id(iterator), clock.begin_ns, clock.graph_size()
+        self.begin_ns, self.sync_ns, self.own_ns = begin, sync, clock.resting or 0
+        self.counted = counted  # data, waits for a CPU within it, and samples, at the beginning
+        self.rest = clock.other_ns, clock.resting, clock.rest_sync
+        self.batches = self.end_ns = self.end_own_ns = self.end_sync_ns = 0
+
+    def fetched(self, clock: _StepClock, over: bool) -> None:
+        """Record a batch, or the end; the step's own time then, had nothing counted as data."""
+        if not over:
+            self.batches += 1
+            return
+        self.end_ns, self.end_sync_ns = time.perf_counter_ns(), clock.sync_ns
+        data, in_data, _ = self.counted
+        again = clock.data_ns - data - (clock.cpu.in_data_ns - in_data)
+        self.end_own_ns = clock.own(self.end_ns) + again
+
+    def evaluated(self, clock: _StepClock) -> bool:
+        """Return True if this was an evaluation, given that another loop begins or continues."""
+        over = self.batches and self.end_ns and self.step == clock.begin_ns
+        return bool(over and self.nodes == clock.graph_size())
+
+    def give_back(self, clock: _StepClock) -> None:
+        """Undo what the loop has added to the step's data, samples and rest."""
+        clock.data_ns, clock.cpu.in_data_ns, clock.samples = self.counted
+        clock.other_ns, clock.resting, clock.rest_sync = self.rest
+
+
 class _Loader:
     """How long batches are waited for, and how many samples they have."""
 
@@ -3124,6 +3176,7 @@ class _Loader:
         self.workers = _LoaderWorkers(torch, guard, clock)
         self.size = guard.guarded(_batch_size)
         self.used = False  # so far, by this process
+        self.loop: _Loop | None = None  # the one whose batches are being fetched, if it may end
 
     def fetching(self, fetch: Callable[[Any], Any], counted: bool) -> Callable[[Any], Any]:
         """Return a loader's method with its time counted as data, and its batches if `counted`."""
@@ -3199,9 +3252,13 @@ class _Loader:
         if spans.evaluation is not None:
             spans.end_evaluation()
         self.used = True
+        before = self.before(loader if counted else None, (data, in_data, samples))
+        data, in_data, samples = before
         if clock.resting is not None:
             outside = begin - clock.begin_ns - clock.marked_ns
             clock.rest_until(outside - data - sync - waited + in_data)
+            if not counted and batch is not None and clock.thread and not spans.fetching:
+                self.loop = _Loop(clock, batch, begin, sync, before)
         end = time.perf_counter_ns()
         clock.data_ns = data + end - begin - (clock.sync_ns - sync)
         if end - cpu.looked_ns > _LOOK_NS:
@@ -3211,6 +3268,28 @@ class _Loader:
             size = self.size(batch, self.torch.Tensor)
             clock.samples = samples + (_SIZE_UNKNOWN if size is None else size)
             self.workers.took(loader, end)
+        if counted and self.loop is not None and self.loop.iterator == id(loader):
+            self.loop.fetched(clock, batch is None)
+
+    def before(self, iterator: Any, counted: tuple[int, int, int]) -> tuple[int, int, int]:
+        """Return what the step had of data, waits within it and samples before a batch.
+
+        Less than `counted` if the loop before this one was an evaluation, as is known by now.
+
+        Args:
+            iterator: the one that gives the batch; None if a loop begins.
+            counted: what the clock showed.
+        """
+        loop = self.loop
+        if loop is None or loop.iterator == id(iterator) or self.spans.fetching:
+            return counted  # a loader within a data set is part of the one around it
+        self.loop = None
+        if not loop.evaluated(self.clock):
+            return counted
+        loop.give_back(self.clock)
+        self.clock.flags |= _EVALUATION
+        self.spans.was_evaluation(loop)
+        return loop.counted
 
 
 class _FlightRecorder:
@@ -3319,7 +3398,7 @@ class _Probe:
         self.store.restart()
         self.signals.restart()
         self.backwards.restart()
-        self.loader.used = False
+        self.loader.used, self.loader.loop = False, None
         self.loader.workers.restart()
         self.flight.socket = ""
         self.step = self.rings = self.stepless = self.stepless_ns = 0

@@ -174,6 +174,26 @@ def test_forked_child_that_trains_has_its_own_ring(nursery: Nursery, tmp_path: P
     assert sorted(len(ring.records) for ring in read_rings(tmp_path)) == [4, 6]
 
 
+@pytest.mark.parametrize("way", ["processes", "context"])
+def test_process_that_waits_for_the_ranks_it_has_started_is_none(
+    nursery: Nursery, tmp_path: Path, way: str
+) -> None:
+    """It took steps before, as a test: it would look hung while they train."""
+    (ended,) = nursery.run(tmp_path, "launching.py", way)
+    assert (ended.code, ended.errors, ended.output) == (0, "", "free\nfree\n")
+    records = sorted(len(ring.records) for ring in read_rings(tmp_path) if ring.world_size == 1)
+    assert records == [2, 4]
+
+
+@pytest.mark.parametrize("way", ["processes", "context"])
+def test_process_that_waits_for_others_than_ranks_stays_one(
+    nursery: Nursery, tmp_path: Path, way: str
+) -> None:
+    (ended,) = nursery.run(tmp_path, "launching.py", way, "idle")
+    assert (ended.code, ended.errors, ended.output) == (0, "", "held\nheld\n")
+    assert len(read_only_ring(tmp_path).records) == 7
+
+
 def test_exit_during_a_collective_is_clean(nursery: Nursery, tmp_path: Path) -> None:
     outcomes = nursery.run(tmp_path, "distributed.py", "exit", ranks=2, finalized=True)
     assert [ended.code for ended in outcomes] == [0, 0]

@@ -254,6 +254,7 @@ _EXIT_SECONDS = 0.1  # that the end of the process waits for it
 _SIBLINGS = 4096  # names of a directory that are read
 _NUMBER = re.compile(r"(?i)((?:rank|shard|part|of)[-_=]?)?\d+(?:\.\d+)?")
 _OF_STEP = re.compile(r"(?i)(step|iter|iteration|checkpoint|ckpt|epoch)s?[-_=]?\d+")
+_CHILD_LOOK_SECONDS = 5.0  # a fraction of what makes a job without steps look hung
 _MAX_RINGS = 3  # of one process: a program that keeps closing all descriptors gets no more
 _LOOK_NS = 3_000_000  # waits for another program last as long as its time slice (3 ms)
 _IDLE_NS = 500_000  # less than this off the CPU contains no such wait; schedstat takes 5 to 40 us
@@ -495,10 +496,10 @@ def _ranks_by_deepspeed(c10d: Any, getters: tuple[str, ...]) -> "list[int] | Non
     return None
 
 
-def _process_start_ticks() -> int:
-    """Return when this process started, in clock ticks since boot; 0 if the kernel does not say."""
+def _process_start_ticks(pid: "int | str" = "self") -> int:
+    """Return when a process started, in clock ticks since boot; 0 if the kernel does not say."""
     try:
-        with open("/proc/self/stat", "rb") as stat:
+        with open("/proc/{}/stat".format(pid), "rb") as stat:
             return int(stat.read().rpartition(b")")[2].split()[19])
     except (OSError, ValueError, IndexError):
         return 0
@@ -3698,6 +3699,20 @@ class _Probe:
         if not self.initialized() and (self.ring or self.shown) is not None:
             self.leave_ring()
 
+    def trains_alone(self) -> bool:
+        """Return True if this thread trains, and other ranks do not wait for it."""
+        alone = self.ring is not None and not self.initialized()
+        return alone and self.clock.thread == threading.get_ident()
+
+    def left_to_children(self, pids: "list[int]") -> None:
+        """End the ring of a process that waits for others to end, of which one trains instead."""
+        if self.ring is None:
+            return
+        names = ("{}-{}.ring".format(pid, _process_start_ticks(pid)) for pid in pids)
+        place = os.path.dirname(self.ring.path)
+        if any(os.path.lexists(os.path.join(place, name)) for name in names):
+            self.leave_ring()
+
     def leave_ring(self) -> None:
         """End the ring of a process that has become another rank, or none, and count steps anew.
 
@@ -3976,7 +3991,7 @@ class _Probe:
         register_optimizer_step_post_hook(untraced(guarded(self.step_finished)))
         for hook in (
             *(self.hook_input, self.hook_scaler, self.hook_optimizers),
-            *(self.hook_joining, self.hook_replicas),
+            *(self.hook_joining, self.hook_replicas, self.hook_waiting),
         ):
             guarded(hook)()
 
@@ -4076,6 +4091,37 @@ class _Probe:
 
         self.distributed.init_process_group = c10d.init_process_group = joining
         self.distributed.destroy_process_group = c10d.destroy_process_group = leaving
+
+    def hook_waiting(self) -> None:
+        """Have a process that waits for one that it has started look now and then who trains.
+
+        It may have taken steps by itself before it started ranks: to warm up, or as a test.
+        """
+        from multiprocessing.process import BaseProcess
+
+        from torch.multiprocessing.spawn import ProcessContext
+
+        kinds: tuple[Any, Any] = BaseProcess, ProcessContext
+        join, join_any = (kind.join for kind in kinds)
+        look = self.guard.guarded(self.left_to_children)
+
+        @_wraps(join)
+        def waiting(process: Any, timeout: "float | None" = None) -> None:
+            while timeout is None and self.trains_alone() and process.exitcode is None:
+                join(process, _CHILD_LOOK_SECONDS)
+                look([process.pid])
+            join(process, timeout)
+
+        @_wraps(join_any)
+        def waiting_for_any(context: Any, *arguments: Any, **options: Any) -> Any:
+            while not (arguments or options) and self.trains_alone():
+                running = len(context.sentinels)
+                if join_any(context, _CHILD_LOOK_SECONDS) or len(context.sentinels) < running:
+                    return not context.sentinels
+                look(context.pids())
+            return join_any(context, *arguments, **options)
+
+        kinds[0].join, kinds[1].join = waiting, waiting_for_any
 
 
 _probe: _Probe | None = None

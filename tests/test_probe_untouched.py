@@ -45,3 +45,10 @@ def test_samples_are_counted_in_collections_of_pythons_own(
     sizes: Mapping[str, int | str], batch: str
 ) -> None:
     assert sizes[batch] == 4
+
+
+@pytest.mark.parametrize("batch", ["objects first", "patches first", "no agreement"])
+def test_samples_are_what_most_fields_of_a_batch_have(
+    sizes: Mapping[str, int | str], batch: str
+) -> None:
+    assert sizes[batch] == 4

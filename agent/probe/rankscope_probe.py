@@ -204,6 +204,7 @@ _SUBJECTS = {  # what may go unseen if something fails, by its class or its own 
 _ADOPT_AFTER = 8  # more calls than a GAN's usual 5 critic steps: then the old one is unused
 _MAX_OTHERS = 1 << 14  # that step between two steps of the primary one: one for each parameter
 _LOOKS = 8  # items checked for a batch's first tensor; collated batches have it in the first two
+_FIELDS = 16  # of a batch, whose lengths are compared; Ultralytics has up to ten
 _STALE_SECONDS = 24 * 3600  # long enough to read a ring the morning after a crash
 _LOADED = ".loaded"  # created in the directory of rings once a rank of a job has loaded the probe
 _STALE_LOOKS = 4096  # names: limits what a crowded directory costs to some milliseconds
@@ -823,17 +824,17 @@ def _batch_size(batch: Any, tensor_type: Any) -> int:
         if isinstance(item, tensor_type) and item.dim():
             return int(item.shape[0])
         if len(items) < _LOOKS:
-            parts = itertools.islice(_parts(item), _LOOKS)
+            parts = itertools.islice(_parts(item, tensor_type), _LOOKS)
             (within if isinstance(item, (tuple, list)) else items).extend(parts)
     for item in within:
         if isinstance(item, tensor_type) and item.dim():
             return int(item.shape[0])
         if len(within) < _LOOKS and not isinstance(item, (tuple, list)):
-            within.extend(itertools.islice(_parts(item), _LOOKS))
+            within.extend(itertools.islice(_parts(item, tensor_type), _LOOKS))
     return _SIZE_UNKNOWN
 
 
-def _parts(item: Any) -> Iterable[Any]:
+def _parts(item: Any, tensor_type: Any) -> Iterable[Any]:
     """Return what a collection holds already, without calling what its class may have overridden.
 
     Other mappings may read or decode what they are asked for.
@@ -843,10 +844,24 @@ def _parts(item: Any) -> Iterable[Any]:
         item = vars(item).get("data")
         kind = type(item)
     if issubclass(kind, dict):
-        return dict.values(item)
+        return _fields(list(itertools.islice(dict.values(item), _FIELDS)), tensor_type)
     if issubclass(kind, tuple):
         return tuple.__iter__(item)
     return list.__iter__(item) if issubclass(kind, list) else ()
+
+
+def _fields(fields: list[Any], tensor_type: Any) -> list[Any]:
+    """Return the fields of a batch, the first of them a tensor of the length that most have.
+
+    In detection some have a row for each object in all of the images (Ultralytics).
+    """
+    tensors = [one for one in fields if isinstance(one, tensor_type) and one.dim()]
+    if len(tensors) < 2:
+        return tensors + fields
+    lengths = [int(one.shape[0]) for one in tensors]
+    known = lengths + [len(one) for one in fields if type(one) is tuple or type(one) is list]
+    most = max(range(len(tensors)), key=lambda place: known.count(lengths[place]))
+    return [tensors[most], *fields]
 
 
 class _Guard:

@@ -42,6 +42,21 @@ BATCHES = {
     "ordered": collections.OrderedDict(ids=torch.zeros(4, 2)),
     "user's": collections.UserDict(ids=torch.zeros(4, 2)),
     "nested": ("names", {"ids": torch.zeros(4, 2)}),
+    "objects first": {  # as Ultralytics collates
+        "batch_idx": torch.zeros(7),
+        "bboxes": torch.zeros(7, 4),
+        "cls": torch.zeros(7, 1),
+        "im_file": ("a.jpg", "b.jpg", "c.jpg", "d.jpg"),
+        "img": torch.zeros(4, 3, 8, 8),
+        "ori_shape": ((8, 8),) * 4,
+        "ratio_pad": (None,) * 4,
+    },
+    "patches first": {
+        "pixel_values": torch.zeros(9, 3),
+        "ids": torch.zeros(4, 2),
+        "mask": torch.zeros(4, 2),
+    },
+    "no agreement": {"ids": torch.zeros(4, 2), "offsets": torch.zeros(5)},
 }
 
 

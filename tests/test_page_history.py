@@ -41,6 +41,17 @@ def test_series_that_are_called_alike_on_many_nodes_share_their_labels():
     assert len({id(one.labels) for one in several}) == 2
 
 
+def test_only_series_that_are_read_again_are_kept_until_the_next_look():
+    history = PageHistory(READS, polls=3)
+    history.add([page(0, {0: 1})])
+    (node,) = history.observed().by_node.values()
+    first, again, later = (node[STEP.name] for _ in range(3))
+    assert first is not again
+    assert later is again
+    history.add([page(1, {0: 2})])
+    assert seen(history.observed()) == {("n", "0"): [(0.0, 1.0), (1.0, 2.0)]}
+
+
 def test_a_node_that_falls_silent_is_forgotten_when_its_looks_are_over():
     history = PageHistory(READS, polls=3)
     history.add([page(0, {0: 1}), page(0, {1: 1}, node="m")])

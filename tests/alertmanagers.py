@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.demo.free_ports import free_port
@@ -30,7 +31,7 @@ class Notifications:
     """What was sent, oldest first: pairs of receiver and Alertmanager's message."""
 
     url: str
-    got: list[tuple[str, dict]] = field(default_factory=list)
+    got: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
 
 @contextlib.contextmanager
@@ -99,7 +100,7 @@ def _await(address: str, log: Path) -> None:
     raise AssertionError(f"Alertmanager is not ready: {log.read_text()[-2000:]}")
 
 
-def post(address: str, alerts: list[dict]) -> None:
+def post(address: str, alerts: list[dict[str, Any]]) -> None:
     """Send alerts as Prometheus does."""
     request = urllib.request.Request(
         f"http://{address}/api/v2/alerts",
@@ -110,8 +111,9 @@ def post(address: str, alerts: list[dict]) -> None:
         pass
 
 
-def alerts_of(address: str) -> list[dict]:
+def alerts_of(address: str) -> list[dict[str, Any]]:
     """Return the alerts that an Alertmanager has, with their states."""
     url = f"http://{address}/api/v2/alerts"
     with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
-        return json.load(answer)
+        alerts: list[dict[str, Any]] = json.load(answer)
+    return alerts

@@ -114,7 +114,12 @@ def main() -> None:
     port, health_port, first = map(int, numbers)
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+
+    def end() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=end, daemon=True).start()
     attack = KINDS[kind]((port, health_port), first)
     times = sum(1 for _ in itertools.takewhile(lambda _: not ended.is_set(), attack))
     sys.stdout.write(f"{times}\n")

@@ -24,9 +24,9 @@ def attempts(*logs: str, names: tuple[str, ...] = (), size: int = 1 << 16) -> tu
     return decide(signs)
 
 
-def verdict(*logs: str, **how: tuple[str, ...]) -> tuple[str, int | None, list[int | None]]:
+def verdict(*logs: str, names: tuple[str, ...] = ()) -> tuple[str, int | None, list[int | None]]:
     """Return the cause, the rank that failed first, and its victims."""
-    (attempt,) = attempts(*logs, **how)
+    (attempt,) = attempts(*logs, names=names)
     rank = attempt.first.rank if attempt.first else None
     return attempt.cause, rank, [victim.rank for victim in attempt.victims]
 

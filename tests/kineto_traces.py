@@ -26,7 +26,11 @@ class Trace:
         self.events.append({**span, "ts": begin, "dur": duration, "args": {"External id": 1}})
 
     def document(self) -> dict[str, Any]:
-        info = {"backend": self.backend, "rank": self.rank, "world_size": self.world_size}
+        info: dict[str, Any] = {
+            "backend": self.backend,
+            "rank": self.rank,
+            "world_size": self.world_size,
+        }
         groups = [{"pg_desc": name, "ranks": ranks} for name, ranks in self.groups.items()]
         info = {**info, "pg_config": groups}
         return {

@@ -108,7 +108,7 @@ def changed(changes: Mapping[str, Any], base: Mapping[str, Any] = JOB) -> dict[s
     made = copy.deepcopy(dict(base))
     for path, value in changes.items():
         first, *rest = path.split(" ")
-        keys = [*SHORT.get(first, (first,)), *rest]
+        keys: list[Any] = [*SHORT.get(first, (first,)), *rest]
         target: Any = made
         for key in keys[:-1]:
             target = target[key] if isinstance(target, list) else target.setdefault(key, {})

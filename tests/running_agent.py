@@ -42,7 +42,8 @@ class RunningAgent:
     def get(self, path: str) -> str:
         """Fetch a path as text."""
         with urllib.request.urlopen(self.url + path, timeout=PATIENCE_SECONDS) as answer:
-            return answer.read().decode()
+            text: str = answer.read().decode()
+        return text
 
     def logged(self, text: str) -> str:
         """Return the log once it has a text, which may be later than on the page."""

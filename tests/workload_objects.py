@@ -84,7 +84,7 @@ def pod(
     if scheduled is not None:
         said = [*said, condition("PodScheduled", scheduled)]
     limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
-    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    spec: dict[str, Any] = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
     if scheduled is not None:
         spec["nodeName"] = node
     status = {"phase": phase, "conditions": said, "containerStatuses": [container], **(more or {})}

@@ -240,4 +240,5 @@ def read_only_ring(directory: Path) -> Ring:
 
 def median_ms(records: Iterable[Record], field: str) -> float:
     """Give the median of a field of nanoseconds, in milliseconds."""
-    return median(getattr(record, field) for record in records) / 1e6
+    values: list[int] = [getattr(record, field) for record in records]
+    return median(values) / 1e6

@@ -98,7 +98,9 @@ def run(way: Way, slow_rank: int, nurseries: Nurseries, rings: Path) -> Sequence
     script = [str(JOBS / way.script), *command]
     if way.launcher == "torchrun":
         launch = ["--standalone", f"--nproc-per-node={way.ranks}", "--max-restarts=1"]
-        return nurseries.probed.run(rings, "torchrun.py", *launch, *script, **OWN_STORE)
+        return nurseries.probed.run(
+            rings, "torchrun.py", *launch, *script, ranks=1, finalized=False, **OWN_STORE
+        )
     return [run_shrinking(nurseries.probed, script, rings)]
 
 
@@ -149,4 +151,6 @@ def verdict_on(records: pd.DataFrame, ranks: int) -> Verdict:
 
 def named(verdict: Verdict) -> tuple[str, tuple[int, ...]] | None:
     """Say which class and which ranks a verdict names, None for nobody."""
-    return verdict.cause and (verdict.cause.kind, verdict.cause.where.ranks)
+    if verdict.cause is None:
+        return None
+    return verdict.cause.kind, verdict.cause.where.ranks

@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 from benchmarks.probe_cost import Switch, memory_directory, run_pair
 
@@ -56,18 +57,18 @@ def train_sharded(rank: int, meeting: str) -> None:
     batch = torch.randn(8, WIDTH)
 
     def block_us(clock: str) -> float:
-        stamps = []
+        stamps: list[int] = []
         for _ in range(BLOCK + 1):
             stamps.append(getattr(time, clock)())
             optimizer.zero_grad()
             model(batch).square().mean().backward()
             optimizer.step()
-        return median(map(operator.sub, stamps[1:], stamps)) / 1e3
+        return median(after - before for before, after in pairwise(stamps)) / 1e3
 
     block_us("perf_counter_ns")
     switch.keep()
     switch.off()
-    group = dist.distributed_c10d._get_default_group()
+    group: Any = dist.distributed_c10d._get_default_group()  # torch declares only a part of it
     before = group._get_sequence_number_for_group()
     wall = median(block_us("perf_counter_ns") for _ in range(3))
     launched = (group._get_sequence_number_for_group() - before) / (3 * (BLOCK + 1))

@@ -141,6 +141,8 @@ class Switch:
 
         import rankscope_probe
 
+        if rankscope_probe._probe is None:
+            raise RuntimeError("this process has no probe")
         self.probe = rankscope_probe._probe
         self.steps: dict[Any, Any] = optimizer._global_optimizer_post_hooks
         self.kept_steps = dict(self.steps)
@@ -210,7 +212,8 @@ def train_paired(rank: int, meeting: str) -> None:
             optimizer.zero_grad()
             model(batch).square().mean().backward()
             optimizer.step()
-        return median(list(map(operator.sub, stamps[1:], stamps))[SETTLING:]) / 1e3
+        steps = [after - before for before, after in pairwise(stamps)]
+        return median(steps[SETTLING:]) / 1e3
 
     block_us()
     switch.keep()

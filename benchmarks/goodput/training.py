@@ -33,12 +33,12 @@ JOURNAL = pathlib.Path(f"{os.environ['JOURNAL']}/{RANK}-{ATTEMPT}").open("w", bu
 CHECKPOINT = f"{os.environ['JOURNAL']}/checkpoint.pt"
 
 
-def write(**event):
+def write(**event: object) -> None:
     """Write a line into the journal."""
     JOURNAL.write(json.dumps(event) + "\n")
 
 
-def fault(cause, step):
+def fault(cause: str, step: int) -> float:
     """Return for how many seconds a fault lasts in a step."""
     found = 0.0
     for name, first, steps, seconds in FAULTS:
@@ -47,7 +47,7 @@ def fault(cause, step):
     return found
 
 
-def last(cause, step):
+def last(cause: str, step: int) -> None:
     """Sleep for a fault's duration in a step; write how long that was."""
     seconds = fault(cause, step)
     if seconds:
@@ -59,24 +59,24 @@ def last(cause, step):
 class Slow:
     """Takes long to be saved."""
 
-    def __init__(self, step):
+    def __init__(self, step: int) -> None:
         self.step = step
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type, tuple[()]]:
         last("checkpoint", self.step)
         return dict, ()
 
 
-class Batches(Dataset):
+class Batches(Dataset[torch.Tensor]):
     """Input that takes a while."""
 
-    def __init__(self, first):
+    def __init__(self, first: int) -> None:
         self.first = first
 
-    def __len__(self):
+    def __len__(self) -> int:
         return 1_000_000
 
-    def __getitem__(self, number):
+    def __getitem__(self, number: int) -> torch.Tensor:
         time.sleep(DATA)
         last("data", self.first + number)
         return torch.ones(8)
@@ -85,14 +85,14 @@ class Batches(Dataset):
 class Model(nn.Module):
     """Computes for a while."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(8, 8)
         self.step = 0
 
-    def forward(self, batch):
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
         """Compute, and wait for whatever this rank is to wait for."""
-        found = self.layer(batch)
+        found: torch.Tensor = self.layer(batch)
         time.sleep(COMPUTE)
         if RANK == 1:
             last("straggler", self.step)
@@ -100,7 +100,7 @@ class Model(nn.Module):
         return found
 
 
-def began():
+def began() -> float:
     """Return when this process was started, according to the kernel."""
     with pathlib.Path("/proc/self/stat").open() as file:
         ticks = int(file.read().rsplit(")", 1)[1].split()[19])
@@ -109,7 +109,7 @@ def began():
     return time.time() - up + ticks / os.sysconf("SC_CLK_TCK")
 
 
-def main():
+def main() -> None:
     """Train."""
     write(event="process", at=began())
     time.sleep(START)

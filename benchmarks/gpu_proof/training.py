@@ -41,9 +41,9 @@ class Workload:
 
         self.torch, self.device = torch, device
         self.width, self.batch = (width, BATCH) if device.type == "cuda" else (64, 8)
-        layers = [torch.nn.Linear(self.width, self.width) for _ in range(layers)]
+        made = [torch.nn.Linear(self.width, self.width) for _ in range(layers)]
         self.rank = torch.distributed.get_rank()
-        self.model: Any = torch.nn.Sequential(*layers).to(device)
+        self.model: Any = torch.nn.Sequential(*made).to(device)
         self.forward: Callable[[Any], Any] = getattr(self, f"forward_{kind}", self.forward_whole)
         getattr(self, f"prepare_{kind}")()
 
@@ -67,7 +67,9 @@ class Workload:
 
         mesh = init_device_mesh(self.device.type, (2,), mesh_dim_names=("tp",))
         styles = (parallel.ColwiseParallel, parallel.RowwiseParallel)
-        plan = {str(number): styles[number % 2]() for number in range(len(self.model))}
+        plan: dict[str, parallel.ParallelStyle] = {
+            str(number): styles[number % 2]() for number in range(len(self.model))
+        }
         parallel.parallelize_module(self.model, mesh, plan)
 
     def prepare_pipeline(self) -> None:
@@ -160,7 +162,6 @@ def one_at_a_time(rank: int, work: Callable[[], None]) -> None:
 def on_two_streams(torch: Any) -> Callable[[Any, Any], Any]:
     """Return compiled code that waits for streams itself."""
 
-    @torch.compile
     def doubled(rows: Any, side: Any) -> Any:
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -168,7 +169,8 @@ def on_two_streams(torch: Any) -> Callable[[Any, Any], Any]:
         torch.cuda.current_stream().wait_stream(side)
         return result
 
-    return doubled
+    compiled: Callable[[Any, Any], Any] = torch.compile(doubled)
+    return compiled
 
 
 def loader(workload: Workload, fault: str, steps: int) -> Any:
@@ -226,7 +228,7 @@ def train(options: argparse.Namespace) -> dict[str, float]:
 
     if options.every:
         rankscope_probe._FIRST_INTERVAL = options.every
-        rankscope_probe._StreamWaits.choose_interval = lambda waits: None  # type: ignore[method-assign]
+        rankscope_probe._StreamWaits.choose_interval = lambda self: None  # type: ignore[method-assign]
     if options.budget:
         rankscope_probe._BUDGET = options.budget  # samples more often: runs are short
     device = torch.device("cuda:0" if options.device == "cuda" else "cpu")

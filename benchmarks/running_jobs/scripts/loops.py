@@ -12,6 +12,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Iterator
+from typing import Any, cast
 
 import injected_fault
 import torch
@@ -83,6 +84,13 @@ def batches() -> Iterator[torch.Tensor]:
 def loss_of(model: Callable[[torch.Tensor], torch.Tensor], batch: torch.Tensor) -> torch.Tensor:
     """Return a loss."""
     return model(batch).square().mean()
+
+
+def gradient_of(values: torch.Tensor) -> torch.Tensor:
+    """Return what the backward pass has left for a tensor."""
+    if values.grad is None:
+        raise ValueError("no backward pass has reached the tensor")
+    return values.grad
 
 
 def after(step: int, model: nn.Module) -> None:
@@ -232,7 +240,7 @@ def pipeline() -> None:
             else:
                 made.square().mean().backward()
             if rank > 0:
-                dist.send(received.grad, rank - 1, group=group)
+                dist.send(gradient_of(received), rank - 1, group=group)
         optimizer.step()
         after(step, model)
 
@@ -288,7 +296,11 @@ def uneven() -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     sizes = injected_fault.SETTINGS["sizes"]
     size = sizes[injected_fault.RANK % len(sizes)]
-    loader = DataLoader(Samples(), batch_size=None, collate_fn=lambda b: b.repeat(size, 1))
+
+    def repeated(batch: Any) -> torch.Tensor:  # one sample: torch declares the list of other sizes
+        return cast("torch.Tensor", batch).repeat(size, 1)
+
+    loader = DataLoader(Samples(), batch_size=None, collate_fn=repeated)
     for step, batch in enumerate(itertools.chain.from_iterable(itertools.repeat(loader))):
         optimizer.zero_grad()
         injected_fault.compute(len(batch) / BATCH / 4)
@@ -330,7 +342,8 @@ def growing() -> None:
     optimizer = torch.optim.AdamW(model.parameters())
     for step in itertools.count():
         scale = 1 + min(step // 100, 3)
-        loader = DataLoader([torch.randn(scale * BATCH, WIDTH)], batch_size=None)
+        rows = cast("Dataset[torch.Tensor]", [torch.randn(scale * BATCH, WIDTH)])
+        loader = DataLoader(rows, batch_size=None)
         for batch in loader:
             optimizer.zero_grad()
             injected_fault.compute(scale / 2)
@@ -360,7 +373,7 @@ def without_optimizer() -> None:
         loss_of(model, batch).backward()
         with torch.no_grad():
             for parameter in model.parameters():
-                parameter -= 1e-3 * parameter.grad
+                parameter.sub_(1e-3 * gradient_of(parameter))
                 parameter.grad = None
         after(step, model)
 

@@ -135,14 +135,14 @@ def serve() -> None:
         for name, of in zip(names, kinds, strict=True)
         for number in range(PODS // JOBS)
     ]
-    for one in pods:
-        server.put(one)
+    for each in pods:
+        server.put(each)
     sys.stdout.write(server.url + "\n")
     sys.stdout.flush()
     while True:
-        for one in pods:
+        for each in pods:
             time.sleep(1 / MOVES_A_SECOND)
-            server.put(one)
+            server.put(each)
             with server.store.changed:
                 del server.store.log[:-1000]
 

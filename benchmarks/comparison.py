@@ -17,8 +17,9 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pandas as pd
 from benchmarks import (
     agent_cost,
@@ -113,7 +114,8 @@ def _nccl() -> Iterator[Row]:
 def _pandas_baseline(records: pd.DataFrame) -> int:
     """Name the rank whose compute time is furthest above its step's median: no cause, no cost."""
     median = records.groupby("step")["compute_seconds"].transform("median")
-    return int((records["compute_seconds"] / median).groupby(records["rank"]).mean().idxmax())
+    by_rank = (records["compute_seconds"] / median).groupby(records["rank"]).mean()
+    return int(cast("np.int64", by_rank.idxmax()))
 
 
 def _polars_baseline(records: Any) -> int:

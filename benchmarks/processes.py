@@ -86,4 +86,6 @@ def await_answer(
             return
         time.sleep(0.05)
     ended = "" if process.returncode is None else f", it ended with {process.returncode}"
-    raise RuntimeError(f"{process.args} does not answer on port {port} within {seconds:g} s{ended}")
+    raise RuntimeError(
+        f"{process.args!r} does not answer on port {port} within {seconds:g} s{ended}"
+    )

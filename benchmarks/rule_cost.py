@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 from urllib.request import urlopen
 
@@ -239,9 +240,10 @@ def _series(port: int) -> int:
     return int(_api(port, "/api/v1/status/tsdb")["headStats"]["numSeries"])
 
 
-def _api(port: int, path: str) -> dict[str, list[dict[str, object]]]:
+def _api(port: int, path: str) -> Mapping[str, Any]:
     with urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
-        return json.load(answer)["data"]
+        data: dict[str, Any] = json.load(answer)["data"]
+    return data
 
 
 @contextmanager

@@ -7,22 +7,26 @@ Both serve the same values, in separate processes, and are scraped alternately l
 from __future__ import annotations
 
 import dataclasses
+import os
 import statistics
 import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from benchmarks.processes import cpu_seconds, scrape, series_on, serving
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from rankscope_agent.collecting.registry import Registry
 from rankscope_agent.contract.address import ListenAddress
 from rankscope_agent.contract.catalogue import CATALOGUE
 from rankscope_agent.contract.metrics import training
 from rankscope_agent.contract.model import Scrape, Snapshot
 from rankscope_agent.serving.api import Api
+from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.web.access import OPEN
 from rankscope_agent.web.server import WebServer
 from rankscope_analyzers.demo.free_ports import free_port
@@ -87,7 +91,9 @@ def _serve(variant: str, port: int) -> None:
         registry.register(Families())
         start_http_server(port, "127.0.0.1", registry)
     else:
-        api = Api("node", Snapshots(renew=variant == OURS_NEW), NoSteps(), 10 * SERIES)
+        nowhere = Path(os.devnull)
+        steps = RingStepSource(nowhere, nowhere, "node")  # which nobody asks for any
+        api = Api("node", Snapshots(renew=variant == OURS_NEW), steps, 10 * SERIES)
         server = WebServer(ListenAddress("127.0.0.1", port), api.routes(), OPEN)
         threading.Thread(target=server.serve_forever, daemon=True).start()
     threading.Event().wait()
@@ -106,10 +112,11 @@ class Families:
             yield family
 
 
-class Snapshots:
-    """The values in the form of the agent's registry, the same snapshot or a new one each time."""
+class Snapshots(Registry):
+    """A registry without collectors: the values, in the same snapshot or a new one each time."""
 
     def __init__(self, *, renew: bool) -> None:
+        super().__init__("node", {}, interval_seconds=1.0, deadline_seconds=1.0)
         self._renew = renew
         samples = tuple(
             metric.sample(VALUE, job_id=JOB, rank=str(rank))
@@ -124,10 +131,6 @@ class Snapshots:
         if self._renew:
             self._snapshot = dataclasses.replace(self._snapshot)
         return self._snapshot
-
-
-class NoSteps:
-    """A source of step records that is never queried."""
 
 
 def report(cost: ScrapeCost) -> str:

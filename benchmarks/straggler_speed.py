@@ -93,7 +93,7 @@ def _window_seconds() -> float:
     for number in range(ROUNDS + WARM // WINDOW + 1):
         steps = _steps(random, WINDOW, shape.sizes)
         counters = np.arange(WINDOW) + number * WINDOW
-        ends = 1e9 + 2.5 * (counters + 1.0)
+        ends = np.asarray(1e9 + 2.5 * (counters + 1.0), dtype=np.float64)
         begin = time.process_time()
         detector.feed(counters, ends, steps)
         times.append(time.process_time() - begin)

@@ -158,9 +158,9 @@ def _cost(
 ) -> StreamCost:
     first: dict[str, float] = {}
     for line in lines:
-        at = datetime.fromisoformat(str(line["time"])).timestamp()
         if line["change"] == "opened":
-            first.setdefault(str(line["job_id"]), at)
+            opened = datetime.fromisoformat(str(line["time"])).timestamp()
+            first.setdefault(str(line["job_id"]), opened)
     steps: dict[str, list[float]] = {"rank": [], "job": []}
     missed, false = {"rank": 0, "job": 0}, 0
     for number in range(-(-agents // AGENTS_OF_A_JOB)):

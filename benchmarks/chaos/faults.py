@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import TypedDict
 
 from benchmarks.chaos import hostile_files
 from benchmarks.chaos.chain import Chain, Disk
@@ -241,8 +242,16 @@ def _flooding(chain: Chain, random: Random) -> Iterator[None]:
     log.unlink()
 
 
+class _ApiFault(TypedDict, total=False):
+    """What of `fake_api_server.Faults` differs from a healthy server."""
+
+    status: int
+    garbage: bytes
+    silent: bool
+
+
 @contextlib.contextmanager
-def _api(change: Mapping[str, object], chain: Chain, random: Random) -> Iterator[None]:
+def _api(change: _ApiFault, chain: Chain, random: Random) -> Iterator[None]:
     healthy = chain.api.faults
     chain.api.faults = replace(healthy, **change)
     try:

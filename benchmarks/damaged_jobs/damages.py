@@ -32,7 +32,7 @@ STRANGE = (
 
 def _some(random: Random, rows: pd.DataFrame) -> np.ndarray:
     """Return which rows are hit: few, many or all."""
-    return random.random(len(rows)) < random.choice((0.01, 0.2, 0.7, 1.0))
+    return random.random(len(rows)) < float(random.choice((0.01, 0.2, 0.7, 1.0)))
 
 
 def _with(rows: pd.DataFrame, name: str, hit: np.ndarray, values: Sequence[object]) -> pd.DataFrame:
@@ -43,7 +43,8 @@ def _with(rows: pd.DataFrame, name: str, hit: np.ndarray, values: Sequence[objec
 
 def one_rank(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
     """Keep a single rank."""
-    return rows[rows[RANK] == random.choice(rows[RANK].unique())]
+    kept: pd.DataFrame = rows[rows[RANK] == random.choice(rows[RANK].unique())]
+    return kept
 
 
 def few_steps(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
@@ -138,7 +139,7 @@ def strange_values(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
 
 def nothing_measured(random: Random, rows: pd.DataFrame) -> pd.DataFrame:
     """Let some times be unknown, in some records or all, or be zero."""
-    value = random.choice((None, 0.0))
+    value = random.choice(np.array((None, 0.0)))
     for name in TIMES[1:]:
         if name in rows.columns and random.random() < 0.5:
             hit = _some(random, rows)

@@ -24,7 +24,7 @@ from benchmarks.diagnosed import diagnose
 from rich.console import Console
 
 from rankscope_analyzers.commands import watch
-from rankscope_analyzers.commands.watch import JobSource
+from rankscope_analyzers.commands.job_source import JobSource
 from rankscope_analyzers.fusion import job_reports
 from rankscope_analyzers.fusion.gather import Gathered
 from rankscope_analyzers.fusion.job_reports import JobEvidence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from benchmarks.fuzzing.target import Target, promise
 
 from flight_launches import Call, Recording
 from rankscope_agent.contract import stalls, untrusted_json
+from rankscope_agent.contract.flight_dump import Frame
 from rankscope_agent.contract.metrics import training
 from rankscope_agent.contract.model import (
     STEP_COLUMNS,
@@ -95,7 +96,8 @@ def _step_seeds() -> Sequence[bytes]:
 
 
 def _beside(data: bytes) -> None:
-    for job, one in beside_steps.read(_object(data)):
+    found: Iterable[tuple[object, object]] = beside_steps.read(_object(data))
+    for job, one in found:
         promise(isinstance(job, str) and one is not None, "a span of no job")
 
 
@@ -134,7 +136,8 @@ class _Given(Prometheus):
 def _vector(data: bytes) -> None:
     server = _Given("http://n1")
     type(server).body = data
-    for labels, value in server.instant("up", 1.0):
+    found: Iterable[tuple[object, object]] = server.instant("up", 1.0)
+    for labels, value in found:
         promise(isinstance(value, float) and labels is not None, "no sample")
 
 
@@ -147,7 +150,7 @@ def _stalls(data: bytes) -> None:
 def _stall_seeds() -> Sequence[bytes]:
     call = stalls.Call("gloo:all_reduce", 7, False, "10xFloat", 1.5, False)
     group = stalls.GroupCalls("0", "default_pg", (0, 1), 7, (call,))
-    frame = stalls.Frame("forward", "train.py", 12)
+    frame = Frame("forward", "train.py", 12)
     whole = stalls.RankStall(
         *("a/b", 1, 4, 1.5, 60.0, True, "S", 1.0, (group,), "", (frame,), ""), cpu_share=0.5
     )

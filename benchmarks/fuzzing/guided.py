@@ -8,6 +8,7 @@ as `crash-*`, `timeout-*` or `oom-*`.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 
 import atheris
@@ -22,7 +23,8 @@ def _instrumented(part: str, name: str) -> Target:
     """Return a target, importing no more than its part: each instrumented module takes time."""
     with atheris.instrument_imports(include=["rankscope_agent", "rankscope_analyzers"]):
         module = import_module(f"benchmarks.fuzzing.{part}")
-    return next(target for target in module.TARGETS if target.name == name)
+    targets: Sequence[Target] = module.TARGETS
+    return next(target for target in targets if target.name == name)
 
 
 def main() -> None:

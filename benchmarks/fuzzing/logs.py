@@ -18,6 +18,7 @@ from rankscope_agent.contract.failures import causes, error_files
 from rankscope_agent.contract.failures.log import FailureLog
 from rankscope_agent.contract.failures.signs import FailureSigns
 from rankscope_agent.contract.failures.verdict import decide
+from rankscope_agent.contract.flight_dump import MAX_FRAMES
 from rankscope_agent.contract.kernel.log import KernelLog
 from rankscope_agent.contract.kernel.vocabulary import ACTIONS, CAUSES
 from rankscope_agent.contract.log_text import prefixes
@@ -295,7 +296,7 @@ def _error_file(data: bytes) -> None:
 
 def _stacks(data: bytes) -> None:
     frames = thread_stacks.training_thread(data.decode(errors="replace"))
-    promise(len(frames) <= thread_stacks.MAX_FRAMES, "more frames than the limit")
+    promise(len(frames) <= MAX_FRAMES, "more frames than the limit")
     promise(all(one.function.isprintable() for one in frames), "a name that a terminal obeys")
 
 

@@ -9,7 +9,7 @@ import math
 import pickle
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from benchmarks.fuzzing.target import Target, promise, stored
 from h2.config import H2Configuration
@@ -34,6 +34,7 @@ from rankscope_agent.contract import (
 from rankscope_agent.contract.flight_dump import DumpError
 from rankscope_agent.contract.job_names import is_job_id, is_name
 from rankscope_agent.contract.model import Scrape
+from rankscope_agent.contract.pickle_limits import UnsafePickle
 from rankscope_agent.sources.flight_recorder import launches, worker_server
 from rankscope_agent.sources.flight_recorder.failures import FlightError
 from rankscope_agent.sources.gpus.dcgm import DcgmPage
@@ -104,19 +105,18 @@ def _dump_seeds() -> Sequence[bytes]:
 
 
 def _pickle(data: bytes) -> None:
-    plain = untrusted_pickle.loads(data)
-    promise(_is_plain(plain), "a value that is not plain")
+    promise(_is_plain(untrusted_pickle.loads(data)), "a value that is not plain")
 
 
 def _is_plain(value: object, depth: int = 0) -> bool:
     if isinstance(value, dict | list | tuple | set | frozenset):
-        parts = [*value, *value.values()] if isinstance(value, dict) else value
+        parts: Iterable[object] = [*value, *value.values()] if isinstance(value, dict) else value
         return depth > 20 or all(_is_plain(one, depth + 1) for one in parts)
     return value is None or isinstance(value, str | bytes | bytearray | int | float)
 
 
 def _pickle_seeds() -> Sequence[bytes]:
-    value = {"a": [1, -2, 1 << 70, 2.5, None, True], "b": ("x", b"y", []), 3: "\u00e9" * 40}
+    value: object = {"a": [1, -2, 1 << 70, 2.5, None, True], "b": ("x", b"y", []), 3: "\u00e9" * 40}
     return [pickle.dumps(value, protocol) for protocol in (2, 3, 4, 5)]
 
 
@@ -347,7 +347,7 @@ def _words(text: str) -> None:
 
 TARGETS = (
     Target("flight recorder dump", _flight_dump, _dump_seeds, (DumpError,)),
-    Target("untrusted pickle", _pickle, _pickle_seeds, (untrusted_pickle.UnsafePickle,)),
+    Target("untrusted pickle", _pickle, _pickle_seeds, (UnsafePickle,)),
     Target(
         "worker server",
         worker_server._handlers,

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -119,8 +120,10 @@ def _parquet_seeds() -> Sequence[bytes]:
 
 def _npz_seeds() -> Sequence[bytes]:
     sink = io.BytesIO()
-    columns = {name: column.to_numpy() for name, column in _records().items()}
-    plain = {n: v.astype(str) if v.dtype == object else v for n, v in columns.items()}
+    plain: dict[str, Any] = {}  # of any type, as numpy declares a flag of its own among them
+    for name, column in _records().items():
+        values = column.to_numpy()
+        plain[str(name)] = values.astype(str) if values.dtype == object else values
     np.savez(sink, **plain)
     return [sink.getvalue()]
 

@@ -85,7 +85,8 @@ def run(name: str, case: Case, *, restarted: bool = False) -> Run:
 
 def _account(folder: Path) -> Mapping[str, float]:
     """Return the account of a finished job, once the watch knows its end."""
-    deadline, reported = time.monotonic() + BEHIND_SECONDS, {}
+    deadline = time.monotonic() + BEHIND_SECONDS
+    reported: dict[str, float] = {}
     while time.monotonic() < deadline and not reported.get("idle"):
         time.sleep(LOOKS_SECONDS)
         text = urllib.request.urlopen(f"{_address(folder)}/metrics").read().decode()  # noqa: S310

@@ -77,13 +77,16 @@ def _injected(
 
 def _usual(steps: Sequence[Event], injected: Mapping[tuple[str, int, int], float]) -> float:
     """Return an undisturbed step; if all are disturbed, what remains of them."""
-    clean = [one["end"] - one["begin"] for one in steps if not _faulty(injected, one["step"])]
+    clean: list[float] = [
+        one["end"] - one["begin"] for one in steps if not _faulty(injected, one["step"])
+    ]
     if clean:
         return median(clean)
     more: dict[int, float] = defaultdict(float)
     for (_, _, step), seconds in injected.items():
         more[step] += seconds
-    return median(one["end"] - one["begin"] - more[one["step"]] for one in steps)
+    rest: list[float] = [one["end"] - one["begin"] - more[one["step"]] for one in steps]
+    return median(rest)
 
 
 def _faulty(injected: Mapping[tuple[str, int, int], float], step: int) -> bool:

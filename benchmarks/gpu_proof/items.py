@@ -19,7 +19,7 @@ from benchmarks.agents import agents_over
 from benchmarks.gpu_proof import jobs, nccl_items, pairs
 from benchmarks.gpu_proof.device import need_gpu
 from benchmarks.gpu_proof.outcome import Figures, NotAvailableError
-from benchmarks.gpu_proof.training import FAULTS, KINDS
+from benchmarks.gpu_proof.training import FAULTS, KINDS, SLOW_RANK
 from benchmarks.probe_cost import memory_directory
 
 Item = Callable[[Path, float], tuple[Figures, str]]
@@ -62,6 +62,7 @@ print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda,
 
 def versions(folder: Path, seconds: float) -> tuple[Figures, str]:
     """Return the versions that all this was run with."""
+    need_gpu()
     done = subprocess.run(
         [sys.executable, "-c", VERSIONS],
         capture_output=True,
@@ -274,16 +275,18 @@ def judged_answer(page: str, by_job: Mapping[str, Any]) -> tuple[Figures, str]:
     missing = [name for name in wanted if f"\n{name}" not in page]
     verdicts = [job["verdict"] for job in by_job.values()]
     kinds = [(one["class"], one["ranks"]) for one in verdicts]
-    figures = {"series": sum(not line.startswith("#") for line in page.splitlines())}
+    figures: dict[str, object] = {
+        "series": sum(not line.startswith("#") for line in page.splitlines())
+    }
     figures |= {"verdicts": kinds, "sentences": [one["summary"] for one in verdicts]}
     if missing:
         return figures, f"the agent's page lacks {missing}"
-    expected = [("gpu_compute", [jobs.SLOW_RANK])]
+    expected = [("gpu_compute", [SLOW_RANK])]
     return figures, "" if kinds == expected else f"expected {expected}, the verdicts are {kinds}"
 
 
 ITEMS: Mapping[str, Item] = {
-    "versions": lambda folder, seconds: (need_gpu(), versions(folder, seconds))[1],
+    "versions": versions,
     "nvml idle": nvml_idle,
     "nvml under load": nvml_loaded,
     **{

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from benchmarks.gpu_proof import jobs
 from benchmarks.gpu_proof.items import ITEMS, Item
-from benchmarks.gpu_proof.outcome import TOTAL_SECONDS, NotAvailableError, Outcome, TimeLeft
+from benchmarks.gpu_proof.outcome import TOTAL_SECONDS, NotAvailableError, Outcome, Status, TimeLeft
 from benchmarks.gpu_proof.packing import pack
 
 LEAST_SECONDS = 15.0
@@ -55,7 +55,7 @@ def run_item(name: str, item: Item, folder: Path, left: TimeLeft) -> Outcome:
         (place / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
         shown = f"{type(error).__name__}: {error}"[:200]
         return Outcome(name, "failed", {}, shown, time.monotonic() - begin)
-    status = "failed" if wrong else "passed"
+    status: Status = "failed" if wrong else "passed"
     return Outcome(name, status, figures, wrong, time.monotonic() - begin)
 
 

@@ -14,7 +14,7 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
@@ -45,7 +45,7 @@ def volume(folder: Path, number: int) -> Path:
     return made
 
 
-def rings(folder: Path) -> Iterator[None]:
+def rings(folder: Path) -> Generator[None]:
     """Hold as many rings as an agent reads, and overwrite those of one pod as fast as possible.
 
     The others claim to be ranks of the team's job, with numbers that it does not have.
@@ -73,7 +73,7 @@ def rings(folder: Path) -> Iterator[None]:
             os.pwrite(writer.descriptor, whole, PAGE)
 
 
-def names(folder: Path, others: int = NAMES) -> Iterator[None]:
+def names(folder: Path, others: int = NAMES) -> Generator[None]:
     """Fill volumes with empty files, and change one in each repeatedly.
 
     Args:
@@ -91,7 +91,7 @@ def names(folder: Path, others: int = NAMES) -> Iterator[None]:
             (place / f"empty-{number % NAMES}.ring").touch()
 
 
-def logs(folder: Path) -> Iterator[None]:
+def logs(folder: Path) -> Generator[None]:
     """Log NCCL's lines, for ever another job, in the containers of all pods."""
     paths = [
         folder / "logs" / f"{NAMESPACE}_bad-{n % PODS}_{uid(n % PODS)}" / f"c{n}" / "0.log"
@@ -110,7 +110,7 @@ def logs(folder: Path) -> Iterator[None]:
                 log.write(text[:LOG_BYTES])
 
 
-def inspector(folder: Path) -> Iterator[None]:
+def inspector(folder: Path) -> Generator[None]:
     """Write more Inspector files than an agent follows."""
     places = [volume(folder, pod) / "nccl-inspector" for pod in range(PODS)]
     for place in places:
@@ -124,7 +124,7 @@ def inspector(folder: Path) -> Iterator[None]:
             log.write("".join(line(rank=number % 4096) for _ in range(64)))
 
 
-KINDS: Mapping[str, Callable[..., Iterator[None]]] = {
+KINDS: Mapping[str, Callable[..., Generator[None]]] = {
     "rings": rings,
     "names": names,
     "logs": logs,
@@ -138,12 +138,17 @@ def main() -> None:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     ended = threading.Event()
     times = 0
+
+    def end() -> None:
+        sys.stdin.read()
+        ended.set()
+
     with contextlib.closing(KINDS[kind](Path(folder), *map(int, counts))) as attack:
         next(attack)
         sys.stdout.write(READY)
         sys.stdout.flush()
         sys.stdin.readline()
-        threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+        threading.Thread(target=end, daemon=True).start()
         for _ in itertools.takewhile(lambda _: not ended.is_set(), attack):
             times += 1
             ended.wait(float(pause))

@@ -45,7 +45,7 @@ class Node:
         owner = ("batch/v1", "Job", job)
         made = pod(name, TEAM, number=number, labels=labels, owner=owner)
         made["spec"]["nodeName"] = self.folder.name
-        identity = made["metadata"]["uid"]
+        identity: str = made["metadata"]["uid"]
         volume = self.folder / "kubelet" / "pods" / identity / VOLUME
         volume.mkdir(parents=True)
         log = self.folder / "logs" / f"{TEAM}_{name}_{identity}" / "main" / "0.log"

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -132,7 +133,7 @@ def _attacked(
     """Attack while all others keep requesting; return the counts, and the late job's report."""
     with contextlib.ExitStack() as stack:
         for one in nodes:
-            stack.enter_context(again_and_again(PROBE_SECONDS, lambda one=one: probe(one, seen)))
+            stack.enter_context(again_and_again(PROBE_SECONDS, partial(probe, one, seen)))
             stack.enter_context(again_and_again(SCRAPE_SECONDS, Scraper(one, RANKS, seen)))
         stack.enter_context(again_and_again(LOOK_SECONDS, engineer))
         count = stack.enter_context(annotating(nodes))

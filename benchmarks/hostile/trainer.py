@@ -113,7 +113,12 @@ def main() -> None:
     for number in range(HISTORY):
         all_step(ranks, now - (HISTORY - number) * PACE_NS)
     ended = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), ended.set()), daemon=True).start()
+
+    def end() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=end, daemon=True).start()
     for moment in ticks(ended):
         all_step(ranks, moment)
     identical = sum(rank.identical for rank in ranks)

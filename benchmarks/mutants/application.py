@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType, ModuleType
+from typing import Any
 
 from benchmarks.mutants.dependence import Dependents, Name, module_name
 from benchmarks.mutants.instrumented import PACKAGES
@@ -122,6 +123,7 @@ def _fields(owner: type) -> frozenset[str]:
 def _inheriting(owner: type, field: str) -> Iterator[type]:
     """Yield a class and those below it that inherit its default of a field."""
     yield owner
+    below: type
     for below in owner.__subclasses__():
         if field not in inspect.get_annotations(below):
             yield from _inheriting(below, field)
@@ -152,7 +154,7 @@ def _set_defaults(module: str, trees: Mapping[str, ast.Module]) -> None:
     if imported is None:
         return
     for owner, node in _functions(imported, trees[module]):
-        function = inspect.unwrap(inspect.getattr_static(owner, node.name, None))  # type: ignore[arg-type]
+        function = inspect.unwrap(inspect.getattr_static(owner, node.name, None))
         function = getattr(function, "__func__", function)
         if not isinstance(function, FunctionType):
             continue
@@ -167,11 +169,13 @@ def _set_defaults(module: str, trees: Mapping[str, ast.Module]) -> None:
 def _set_caches(module: str, trees: Mapping[str, ast.Module], importers: Importers) -> None:
     imported = sys.modules.get(module)
     for node in trees[module].body if imported else ():
-        cached = getattr(imported, node.name, None) if isinstance(node, ast.FunctionDef) else None
-        if not isinstance(node, ast.FunctionDef) or not hasattr(cached, "cache_parameters"):
+        if not isinstance(node, ast.FunctionDef):
+            continue
+        cached: Any = getattr(imported, node.name, None)
+        if not hasattr(cached, "cache_parameters"):
             continue
         for decorator in node.decorator_list:
-            made = _evaluated(decorator, {**vars(imported)})(cached.__wrapped__)  # type: ignore[operator]
+            made = _evaluated(decorator, {**vars(imported)})(cached.__wrapped__)
             if made.cache_parameters() != cached.cache_parameters():
                 setattr(imported, node.name, made)
                 _hand_on((module, node.name), importers)
@@ -186,5 +190,5 @@ def _functions(module: ModuleType, tree: ast.Module) -> Iterator[tuple[object, a
             yield from ((owner, s) for s in statement.body if isinstance(s, ast.FunctionDef))
 
 
-def _evaluated(expression: ast.expr, names: dict[str, object]) -> object:
+def _evaluated(expression: ast.expr, names: dict[str, object]) -> Any:
     return eval(compile(ast.Expression(expression), "default", "eval"), names)  # noqa: S307

@@ -76,8 +76,14 @@ class ForkServer:
         network: str = "",
     ) -> int:
         """Start a script as one rank; return its process id."""
-        order = {"script": str(script), "arguments": list(arguments), "output": str(output)}
-        order |= {"environment": dict(environment), "processes": processes, "network": network}
+        order = {
+            "script": str(script),
+            "arguments": list(arguments),
+            "output": str(output),
+            "environment": dict(environment),
+            "processes": processes,
+            "network": network,
+        }
         return int(self._answer(order))
 
     def exit_code(self, pid: int) -> int | None:

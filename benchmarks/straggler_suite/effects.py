@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from benchmarks.straggler_suite.physics import Demands, Floats
 from benchmarks.straggler_suite.plan import GPUS_PER_NODE, Fault, Plan
+from numpy.random import Generator
 
 WARM_UP = np.array([3.0, 1.8, 1.4, 1.2, 1.1, 1.05])
 """Slow first steps after every start, as a factor on compute."""
@@ -57,7 +59,7 @@ def demands(plan: Plan, stretch: Stretch) -> Demands:
 
 
 def _own_time(
-    plan: Plan, stretch: Stretch, random: np.random.Generator, shape: tuple[int, ...]
+    plan: Plan, stretch: Stretch, random: Generator, shape: tuple[int, ...]
 ) -> tuple[Floats, Floats, Floats]:
     traits = np.random.default_rng([plan.seed, 1])
     silicon = np.clip(1 + plan.silicon * traits.standard_normal(plan.world), 0.97, 1.03)
@@ -75,7 +77,7 @@ def _own_time(
 
 
 def _special(
-    plan: Plan, stretch: Stretch, random: np.random.Generator, node: npt.NDArray[np.int64]
+    plan: Plan, stretch: Stretch, random: Generator, node: npt.NDArray[np.int64]
 ) -> tuple[Floats, Floats]:
     """Return checkpoint writing (S, P, D, T) and evaluation (S,)."""
     count = len(stretch.counters)
@@ -110,22 +112,28 @@ def _suffer(plan: Plan, stretch: Stretch, needs: Demands, fault: Fault) -> Deman
     return needs
 
 
-def _bursts(random: np.random.Generator, count: int, duty: float) -> Floats:
+def _bursts(random: Generator, count: int, duty: float) -> Floats:
     """Return runs of about 12 steps that are on for a fraction `duty` of the time."""
     state = random.random(count // 12 + 1) < duty
     return np.asarray(np.repeat(state, 12)[:count], dtype=np.float64)
 
 
-def _slow_kernels(plan, needs, fault, on, amount, random):
+def _slow_kernels(
+    plan: Plan, needs: Demands, fault: Fault, on: Floats, amount: Floats, random: Generator
+) -> None:
     needs.kernel[:] *= 1 + (fault.strength - 1) * amount
 
 
-def _slow_input(plan, needs, fault, on, amount, random):
+def _slow_input(
+    plan: Plan, needs: Demands, fault: Fault, on: Floats, amount: Floats, random: Generator
+) -> None:
     noise = np.exp(0.2 * random.standard_normal(amount.shape))
     needs.data[:] += fault.strength * plan.compute * amount * noise
 
 
-def _slow_link(plan, needs, fault, on, amount, random):
+def _slow_link(
+    plan: Plan, needs: Demands, fault: Fault, on: Floats, amount: Floats, random: Generator
+) -> None:
     struck = amount.max(axis=0) > 0
     hit = struck.any(axis=1)
     noise = np.exp(0.05 * random.standard_normal((len(on), *hit.shape)))
@@ -136,7 +144,9 @@ def _slow_link(plan, needs, fault, on, amount, random):
     needs.hop_end[:] |= (struck | other)[None]
 
 
-def _slow_storage(plan, needs, fault, on, amount, random):
+def _slow_storage(
+    plan: Plan, needs: Demands, fault: Fault, on: Floats, amount: Floats, random: Generator
+) -> None:
     if fault.subtype == "shared_input":
         noise = np.exp(0.2 * random.standard_normal(amount.shape))
         needs.data[:] += fault.strength * plan.compute * on[:, None, None, None] * noise
@@ -145,14 +155,18 @@ def _slow_storage(plan, needs, fault, on, amount, random):
         needs.write[:] *= 1 + (fault.strength - 1) * share
 
 
-def _slow_everything(plan, needs, fault, on, amount, random):
+def _slow_everything(
+    plan: Plan, needs: Demands, fault: Fault, on: Floats, amount: Floats, random: Generator
+) -> None:
     if fault.subtype == "compute":
         needs.kernel[:] *= 1 + (fault.strength - 1) * on[:, None, None, None]
     else:
         needs.transfer[:] *= 1 + (fault.strength - 1) * on[:, None, None]
 
 
-def _uneven_work(plan, needs, fault, on, amount, random):
+def _uneven_work(
+    plan: Plan, needs: Demands, fault: Fault, on: Floats, amount: Floats, random: Generator
+) -> None:
     if fault.subtype == "stage":
         needs.kernel[:, fault.stage] *= 1 + (fault.strength - 1) * on[:, None, None]
     else:
@@ -161,7 +175,9 @@ def _uneven_work(plan, needs, fault, on, amount, random):
         needs.kernel[:] *= 1 + (length - 1) * on[:, None, None, None]
 
 
-def _stalls(plan, needs, fault, on, amount, random):
+def _stalls(
+    plan: Plan, needs: Demands, fault: Fault, on: Floats, amount: Floats, random: Generator
+) -> None:
     shape = needs.kernel.shape
     length = fault.strength * plan.compute * random.uniform(0.6, 1.4, shape)
     if fault.subtype == "garbage_collection":
@@ -173,7 +189,10 @@ def _stalls(plan, needs, fault, on, amount, random):
     needs.stall[:] += hit * length
 
 
-_EFFECTS = {
+Effect = Callable[[Plan, Demands, Fault, Floats, Floats, Generator], None]
+"""Given the steps in which a fault is on, and how much of it each rank has, change the needs."""
+
+_EFFECTS: Mapping[str, Effect] = {
     "gpu_compute": _slow_kernels,
     "data_loader": _slow_input,
     "network_link": _slow_link,

@@ -160,4 +160,4 @@ def _culprit(ranks: Sequence[int], stage: int) -> str:
 
 
 def _share(labels: Mapping[str, Any], unix: float) -> float:
-    return (unix - labels["job_start_unix"]) / labels["wall_seconds"]
+    return float((unix - labels["job_start_unix"]) / labels["wall_seconds"])

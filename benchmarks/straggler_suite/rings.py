@@ -10,9 +10,10 @@ import contextlib
 import fcntl
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 import pandas as pd
@@ -44,20 +45,34 @@ EXTENSION_HEADER = struct.Struct("<8sHHIIqI32x")
 NOT_MEASURED = -1
 
 
+class RingHeader(TypedDict):
+    """The first fields of a ring, all but those that only the file has."""
+
+    created: int
+    attempt: int
+    rank: int
+    local_rank: int
+    world: int
+    local_world: int
+    job: bytes
+    node: bytes
+    groups: tuple[int, int, int]
+
+
 @dataclass(frozen=True, slots=True)
 class RankRing:
     """What one process of a job wrote.
 
     Args:
         node: the node it ran on.
-        header: the first fields of the ring, all but those that only the file has.
+        header: the first fields of the ring.
         records: its records, consecutive.
         extension: what newer probes add to each; empty for an older one.
         ended: True if its process is gone, so that nobody holds the ring's lock.
     """
 
     node: str
-    header: Mapping[str, int | bytes]
+    header: RingHeader
     records: bytes
     extension: bytes
     ended: bool
@@ -81,8 +96,8 @@ def rank_rings(made: Job, shift: float, extended: bool = True) -> list[RankRing]
     attempts = np.searchsorted(starts, begun + 1.0) - 1  # clocks are less than a second apart
     ordered = made.records.assign(attempt=attempts).sort_values("t_start_unix_seconds")
     return [
-        _ring(made, rows, int(attempt), shift, extended)
-        for (attempt, _), rows in ordered.groupby(["attempt", "rank"], sort=True)
+        _ring(made, rows, int(rows["attempt"].iloc[0]), shift, extended)
+        for _, rows in ordered.groupby(["attempt", "rank"], sort=True)
     ]
 
 
@@ -90,7 +105,7 @@ def _ring(made: Job, rows: pd.DataFrame, attempt: int, shift: float, extended: b
     begin, world = made.attempts[attempt].begin_unix_seconds, made.attempts[attempt].world_size
     first = rows.iloc[0]
     node = f"{made.meta['job']}-{first['node']}"
-    header = {
+    header: RingHeader = {
         "created": int((begin + shift) * NS),
         "attempt": attempt,
         "rank": int(first["rank"]),
@@ -99,7 +114,11 @@ def _ring(made: Job, rows: pd.DataFrame, attempt: int, shift: float, extended: b
         "local_world": min(world, GPUS_PER_NODE),
         "job": job_id(made).encode(),
         "node": node.encode(),
-        "groups": tuple(int(first[name]) + 1 for name in ("dp_group", "tp_group", "pp_stage")),
+        "groups": (
+            int(first["dp_group"]) + 1,
+            int(first["tp_group"]) + 1,
+            int(first["pp_stage"]) + 1,
+        ),
     }
     slots = _slots(rows, made.labels["timing"], attempt, shift, extended)
     more = _extension(rows, slots, made).tobytes() if extended else b""

@@ -129,7 +129,7 @@ def _stage(fault: Mapping[str, Any]) -> int:
 def names(fault: Mapping[str, Any], verdict: Mapping[str, Any]) -> bool:
     """Return True if a verdict's first answer is right, for a fault that has a culprit."""
     if _stage(fault) >= 0:
-        return verdict.get("pp_stage", -1) == _stage(fault)
+        return bool(verdict.get("pp_stage", -1) == _stage(fault))
     ranks = verdict.get("ranks") or [-1]
     return ranks[0] in fault["accept_ranks"]
 

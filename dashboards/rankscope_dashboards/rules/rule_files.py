@@ -76,7 +76,7 @@ def recording(record: Record) -> dict[str, Value]:
     return made | ({"labels": dict(record.labels)} if record.labels else {})
 
 
-def rule(alert: Alert, links: Links) -> Value:
+def rule(alert: Alert, links: Links) -> Mapping[str, Value]:
     """Return one alerting rule."""
     times = {"for": alert.hold, "keep_firing_for": alert.keep}
     by_class = alert.severity == "by_class"

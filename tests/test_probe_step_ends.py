@@ -47,6 +47,7 @@ def skips(ring: Ring) -> list[int]:
         "two_scaled",
         "two_scalers",
         "left_out",
+        "empty_shard",
     ],
 )
 def test_every_period_between_steps_is_one_record(

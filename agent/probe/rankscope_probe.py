@@ -986,6 +986,14 @@ def _wraps(wrapped: Callable[..., Any]) -> Callable[[_Function], _Function]:
     return wrap
 
 
+def _first_parameter(optimizer: Any) -> Any:
+    """Return the first parameter that an optimizer updates; None if its shard is empty."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            return parameter
+    return None
+
+
 def _within_step(optimizer: Any) -> bool:
     """Return True if a `step()` that has ended was called by its own optimizer's `step()`.
 
@@ -2760,8 +2768,9 @@ class _Signals:
     def put_rate(self) -> None:
         """Record the learning rate of the primary optimizer, unless the program gives it."""
         optimizer = self.optimizer() if self.optimizer is not None else None
-        if optimizer is not None and not self.rate_given:
-            rate = optimizer.param_groups[0].get("lr")
+        groups = optimizer.param_groups if optimizer is not None else ()
+        if groups and not self.rate_given:
+            rate = groups[0].get("lr")
             if type(rate) in (int, float):  # one on a device is not read
                 self.put(_RATE, float(rate))
 
@@ -3437,20 +3446,19 @@ class _Probe:
         """Process the end of an optimizer's `step()`, of any optimizer in this process."""
         if self.nested and _within_step(optimizer):
             return
-        groups = optimizer.param_groups
-        first = groups[0]["params"] or next(g["params"] for g in groups if g["params"])
-        parameter = first[0]
+        parameter = _first_parameter(optimizer)
         key = (id(optimizer), id(parameter))
         if key != self.primary:
             if not self.adopts(key):
                 self.stepped = self.stepped or self.is_primary(key[0])
                 self.other_stepped()
                 return
-            self.primary, kind = key, parameter.device.type
+            device = getattr(parameter, "device", None)
+            self.primary, kind = key, device.type if device else self.device or self.used_device()
             if kind != self.device:
                 self.device, self.connected = kind, None
             self.alive = weakref.ref(optimizer, self.primary_gone)
-            self.gpu = self.guard.guarded(self.gpu_of)(parameter.device) or b""
+            self.gpu = self.guard.guarded(self.gpu_of)(device) or b""
             once = self.guard.guarded(self.parameters_once)(optimizer)
             self.guard.guarded(self.signals.begins)(optimizer, once)
         if self.others:
@@ -3478,7 +3486,7 @@ class _Probe:
         cuda = self.torch.cuda
         # A fake tensor has a device in a process that has not begun to use CUDA, and must not: not
         # even `is_available`, after which its forks could not use CUDA.
-        if device.type != "cuda" or not cuda.is_initialized():
+        if device is None or device.type != "cuda" or not cuda.is_initialized():
             return b""
         if device.index is None or cuda.is_current_stream_capturing():
             return b""
@@ -3599,7 +3607,7 @@ class _Probe:
         if not self.by_program:
             self.by_program = True
             if not self.device:
-                self.device = "cuda" if self.torch.cuda.is_initialized() else "cpu"
+                self.device = self.used_device()
             if self.clock.thread and not self.step:  # begun by the optimizer, just before
                 self.clock.begin(now, time.time_ns())
                 return
@@ -3921,6 +3929,10 @@ class _Probe:
         if others:
             return str(min(others))
         return "cpu" if kinds or not self.used_cuda() else ""
+
+    def used_device(self) -> str:
+        """Return the type of device that a program uses of which no parameter is known."""
+        return "cuda" if self.torch.cuda.is_initialized() else "cpu"
 
     def used_cuda(self) -> bool:
         """Return True unless it is known that CUDA ran no collective, or that gloo ran them all."""

@@ -59,6 +59,16 @@ def subgroups() -> None:
             optimizer.step()
 
 
+def empty_shard() -> None:
+    """Step with two optimizers: of the first, this rank holds no parameters."""
+    empty, other = (torch.optim.SGD(MODEL.parameters(), lr=0.1) for _ in range(2))
+    empty.param_groups.clear()
+    for _ in range(STEPS):
+        backward()
+        empty.step()
+        other.step()
+
+
 def in_backward() -> None:
     optimizers = {p: torch.optim.SGD([p], lr=0.1) for p in MODEL.parameters()}
     for parameter, optimizer in optimizers.items():

@@ -2344,14 +2344,14 @@ class _Spans:
         path = target if isinstance(target, (str, bytes, os.PathLike)) else None
         if getattr(self.here, "inside", False):
             around = getattr(self.here, "span", None)
-            if around is not None and kind == _SAVE and not around.path:
-                around.path = path  # of a saver that does not say where it saves
+            if path is not None and around is not None and kind == _SAVE and not around.path:
+                around.path = _absolute(path)  # of a saver that does not say where it saves
             return None
         if self.reads_samples(thread):
             return None
         if self.written_by_dcp and self.clock.thread != thread:
             return None  # a thread of DCP's writes tensors through torch.save
-        path = None if path is None else os.path.abspath(path)
+        path = None if path is None else _absolute(path)
         checksum = 0 if path is None else zlib.crc32(os.fsencode(path))
         if path is None:
             flags = _IN_MEMORY if hasattr(target, "getbuffer") else 0
@@ -2588,6 +2588,11 @@ class _Spans:
         """Record the end of compiling."""
         if self.compiling:
             self.close_now(self.compiling.pop(), _DONE, time.perf_counter_ns())
+
+
+def _absolute(path: Any) -> str:
+    """Return as text where a path of any type leads to."""
+    return os.path.abspath(os.fsdecode(path))
 
 
 def _position(target: Any) -> int:

@@ -538,7 +538,9 @@ class _Held:
     """A descriptor of ours, under a high number, with a way to tell that the number is still ours.
 
     Programs close all descriptors, as daemons do, and children before an exec, and what they open
-    next may get the same number: it must not be read, written to or closed.
+    next may get the same number: it must not be read, written to or closed. The offset, which
+    `pread` and `pwrite` neither need nor move, is set to a random number far beyond the end:
+    whoever finds it there has the same file, checked in half the time of `fstat`.
     """
 
     def __init__(self, low: int) -> None:
@@ -550,31 +552,29 @@ class _Held:
             self.number = os.dup(low)
         finally:
             os.close(low)
-        self.identity = self.look()
+        self.mark = 1 << 40 | int.from_bytes(os.urandom(5), "little")
+        os.lseek(self.number, self.mark, os.SEEK_SET)
 
-    def look(self) -> tuple[int, int]:
-        """Return device and inode of what the number refers to now, zeros for nothing."""
+    def is_ours(self) -> bool:
+        """Return True if the number still refers to our file."""
         try:
-            status = os.fstat(self.number)
-        except OSError as error:
+            return os.lseek(self.number, 0, 1) == self.mark  # 1: from the current offset
+        except OSError as error:  # closed, or a pipe or socket by now
             if error.errno is None:  # not the kernel's: raised by a signal's handler
                 raise
-            return 0, 0
-        return status.st_dev, status.st_ino
+            return False
 
     def close(self) -> None:
         """Close the descriptor if it is ours."""
-        if self.look() == self.identity:
+        if self.is_ours():
             os.close(self.number)
 
 
 class _Slots:
     """A file of slots, allocated at once and written only through its own descriptor.
 
-    The descriptor's offset, which `pwrite` neither needs nor moves, is set to a random number far
-    beyond the end: whoever finds it there has the same file, checked in a third of the time of
-    `fstat`. A mapping would need no descriptor, but a process that truncates the file would end the
-    training with SIGBUS.
+    A mapping would need no descriptor, but a process that truncates the file would end the training
+    with SIGBUS.
     """
 
     def __init__(self, path: str, header: bytes, capacity: int = _CAPACITY) -> None:
@@ -584,15 +584,13 @@ class _Slots:
         self.handler_of = getattr(sys.modules.get("_signal"), "getsignal", signal.getsignal)
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         self.held = _Held(os.open(path, flags))
-        self.descriptor = self.held.number
-        self.mark = 1 << 40 | int.from_bytes(os.urandom(5), "little")
+        self.descriptor, self.mark = self.held.number, self.held.mark
         try:
             os.fchmod(self.descriptor, 0o644)  # whatever the umask: the agent may be another user
             size = self.first + capacity * _SLOT
             _check_limit(size)
             os.posix_fallocate(self.descriptor, 0, size)
             os.pwrite(self.descriptor, header, 0)
-            os.lseek(self.descriptor, self.mark, os.SEEK_SET)
         except BaseException:
             self.remove()
             raise
@@ -613,10 +611,10 @@ class _Slots:
         if self.handler_of(_SIGXFSZ) != _IGNORED:
             _check_limit(place + len(packed))
         descriptor = self.descriptor
-        try:
-            ours = self.seek(descriptor, 0, 1) == self.mark  # 1: from the current offset
-        except OSError as error:  # closed, or a pipe or socket by now
-            if error.errno is None:  # not the kernel's: raised by a signal's handler
+        try:  # as `is_ours` does, without its call: this is part of every step
+            ours = self.seek(descriptor, 0, 1) == self.mark
+        except OSError as error:
+            if error.errno is None:
                 raise
             ours = False
         if not ours:
@@ -1109,23 +1107,23 @@ class _CpuWaits:
         with contextlib.suppress(OSError):  # no Linux, no procfs, or no CONFIG_SCHED_INFO
             flags = os.O_RDONLY | os.O_CLOEXEC
             self.schedule = _Held(os.open("/proc/thread-self/schedstat", flags))
-            _, self.seen_ns, turns = self.read()
+            self.seen_ns, turns = self.read()
             if turns:  # else nothing is counted; zero until a first tick
                 self.looked_ns = self.since_ns = self.read_ns = time.perf_counter_ns()
                 self.ran_ns, self.synced_ns = time.thread_time_ns(), self.sync_ns
 
-    def read(self) -> tuple[int, ...]:
-        """Return this thread's CPU time and wait, in nanoseconds, and how often it ran.
+    def read(self) -> tuple[int, int]:
+        """Return how long this thread has waited, in nanoseconds, and how often it ran.
 
         Raises:
             OSError: it cannot be read, or the descriptor is no longer ours.
             ValueError: it has another format.
         """
         held = self.schedule
-        if held is None or held.look() != held.identity:
+        if held is None or not held.is_ours():
             raise _LostError("no schedstat")
-        run, waited, turns = map(int, os.pread(held.number, 64, 0).split())
-        return run, waited, turns
+        _, waited, turns = os.pread(held.number, 64, 0).split()
+        return int(waited), int(turns)
 
     def count(self, now: int, sync_ns: int, outside: bool = True) -> None:
         """Count the waits for a CPU since the last reading as part of the time `outside` of sync.
@@ -1151,7 +1149,7 @@ class _CpuWaits:
     def take(self, now: int, most_ns: int) -> None:
         """Read schedstat, and count the waits since the last reading up to a limit."""
         try:
-            total = self.read()[1]
+            total, _ = self.read()
         except (OSError, ValueError) as error:  # the program closed it, or reused its number
             if self.guard.of_program(error):
                 raise

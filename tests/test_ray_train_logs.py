@@ -9,6 +9,7 @@ import pytest
 from failed_jobs import LOST, traceback
 from failure_logs import attempts, verdict
 from rankscope_agent.contract.failures import causes
+from rankscope_agent.contract.failures.ray_train import RayTrain
 
 LOGS = Path(__file__).parent / "fixtures/ray_jobs"
 CONTROLLER = "\x1b[36m(TrainController pid=700)\x1b[0m "
@@ -102,3 +103,18 @@ def test_workers_that_are_started_again_are_another_attempt():
 def test_a_rank_beyond_all_jobs_is_none_of_rays_either(rank):
     found = verdict(failed((str(rank), traceback(None, "KeyError: 'labels'"))))[1]
     assert found == (rank if rank < 1 << 20 else None)
+
+
+def test_no_more_is_kept_than_writers_of_a_log():
+    """Followers of a pod's log keep the reader for as long as there are failures in it."""
+    ray = RayTrain(most=2)
+    for number in range(5):
+        writer = b"(pid %d)" % number
+        assert ray.read(b"c", b"- (ip=h, pid=%d) world_rank=%d, local_rank=0" % (number, number), 1)
+        assert ray.read(writer, b"[Rank %d,7,8,9 Error Snippet]:" % number, 2)
+    assert [ray.rank_of(b"(W pid=%d, ip=h)" % number) for number in range(3)] == [0, 1, None]
+    assert [ray.rank_of(b"(pid %d)" % number) for number in range(2)] == [0, None]
+    assert [ray.others(number) for number in range(2)] == [(7,), ()]
+    for line in range(5):
+        ray.read(b"c", b"Started training worker group of size 2: ", line)
+    assert ray.restarts == [0, 1]

@@ -117,7 +117,7 @@ class FailureLog:
         self._survival = Survival()
         self._tracebacks = OpenTracebacks(self._add, limits.writers, tagged=tagged)
         self._spawned: int | None = None
-        self._ray = RayTrain()
+        self._ray = RayTrain(limits.writers)
         self._agent_ends: list[int] = []
         self._first = (len(signs.signs), len(signs.ends))
 
@@ -218,7 +218,7 @@ class FailureLog:
 
     def _read_line(self, words: bytes, location: SignLocation, text: str) -> None:
         """Read a line outside of tracebacks."""
-        if _AGENT_END.search(words) is not None:
+        if _AGENT_END.search(words) is not None and len(self._agent_ends) < self._limits.signs:
             self._agent_ends.append(self._line)
         end = read_end(words)
         if end is not None:

@@ -13,9 +13,6 @@ import re
 
 from rankscope_agent.contract.log_text.prefixes import MAX_RANK
 
-MAX_WORKERS = 1 << 16
-"""Workers kept of one log."""
-
 _STARTED = re.compile(
     rb"Started (?:training worker group of size \d{1,7}|distributed worker processes): ?$"
 )
@@ -59,11 +56,16 @@ class RayTrain:
     """What a log tells about the ranks of its writers.
 
     `restarts` are the lines before which a controller had started its workers once already.
+
+    Args:
+        most: workers, restarts, and ranks in headings that are kept. A pod may print any number.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
         self.restarts: list[int] = []
+        self._most = most
         self._started: set[bytes] = set()
+        self._workers = 0
         self._ranks: dict[bytes, dict[bytes, int]] = {}
         self._headings: dict[bytes, tuple[int, bool]] = {}
         self._others: dict[int, tuple[int, ...]] = {}
@@ -76,24 +78,36 @@ class RayTrain:
             return True
         heading = _SNIPPET.match(words)
         if heading is not None:
-            first, *others = (int(one) for one in heading[1].split(b","))
-            self._headings[writer] = min(first, MAX_RANK), True
-            self._others[first] = tuple(one for one in others if one < MAX_RANK)
+            self._head(writer, [int(one) for one in heading[1].split(b",")])
             return True
         if _STARTED.match(words) is not None:
-            if writer in self._started:
-                self.restarts.append(line - 1)
-            self._started.add(writer)
-            self._ranks.clear()
-            self._headings.clear()
-            self._others.clear()
+            self._start(writer, line)
             return True
         self._follow(writer, words)
         return words == _BEFORE_HEADING
 
+    def _start(self, writer: bytes, line: int) -> None:
+        if writer in self._started and len(self.restarts) < self._most:
+            self.restarts.append(line - 1)
+        if len(self._started) < self._most:
+            self._started.add(writer)
+        self._workers = 0
+        self._ranks.clear()
+        self._headings.clear()
+        self._others.clear()
+
     def _add(self, address: bytes, process: bytes, rank: int) -> None:
-        if rank < MAX_RANK and len(self._ranks) < MAX_WORKERS:
+        if rank < MAX_RANK and self._workers < self._most:
             self._ranks.setdefault(process, {})[address] = rank
+            self._workers += 1
+
+    def _head(self, writer: bytes, ranks: list[int]) -> None:
+        room = self._most - len(self._headings) - sum(map(len, self._others.values()))
+        if room > 0:
+            first, *others = (min(rank, MAX_RANK) for rank in ranks[:room])
+            self._headings[writer] = first, True
+            if known := tuple(rank for rank in others if rank < MAX_RANK):
+                self._others[first] = known
 
     def _follow(self, writer: bytes, words: bytes) -> None:
         """End what is under a heading: nothing if all of it was left out, else one traceback."""

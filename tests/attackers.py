@@ -12,11 +12,12 @@ import itertools
 import os
 import socket
 import sys
-import threading
 import time
 from base64 import b64encode
 from collections import deque
 from collections.abc import Callable, Iterator
+
+import standard_input
 
 HOST = "127.0.0.1"
 SECONDS = 5.0
@@ -113,13 +114,7 @@ def main() -> None:
     kind, *numbers = sys.argv[1:]
     port, health_port, first = map(int, numbers)
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    ended = threading.Event()
-
-    def end() -> None:
-        sys.stdin.read()
-        ended.set()
-
-    threading.Thread(target=end, daemon=True).start()
+    ended = standard_input.end()
     attack = KINDS[kind]((port, health_port), first)
     times = sum(1 for _ in itertools.takewhile(lambda _: not ended.is_set(), attack))
     sys.stdout.write(f"{times}\n")

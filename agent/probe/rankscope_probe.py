@@ -497,6 +497,11 @@ def _ranks_by_deepspeed(c10d: Any, getters: tuple[str, ...]) -> "list[int] | Non
     return None
 
 
+def _ring_name(pid: int, number: int) -> str:
+    """Return the name of a process's ring; the number is that of its start, or beyond."""
+    return "{}-{}.ring".format(pid, number)
+
+
 def _process_start_ticks(pid: "int | str" = "self") -> int:
     """Return when a process started, in clock ticks since boot; 0 if the kernel does not say."""
     try:
@@ -642,9 +647,9 @@ class _Ring:
         _remove_stale(directory)
         start_ticks = _process_start_ticks()
         number = start_ticks  # one more for a process that became another program by exec
-        while os.path.lexists(os.path.join(directory, "{}-{}.ring".format(os.getpid(), number))):
+        while os.path.lexists(os.path.join(directory, _ring_name(os.getpid(), number))):
             number += 1
-        name = "{}-{}.ring".format(os.getpid(), number)
+        name = _ring_name(os.getpid(), number)
         self.path = os.path.join(directory, name)
         self.place = _place(distributed, method)
         self.attempt, self.written, created = attempt, 0, time.time_ns()
@@ -3734,7 +3739,7 @@ class _Probe:
         """End the ring of a process that waits for others to end, of which one trains instead."""
         if self.ring is None:
             return
-        names = ("{}-{}.ring".format(pid, _process_start_ticks(pid)) for pid in pids)
+        names = (_ring_name(pid, _process_start_ticks(pid)) for pid in pids)
         place = os.path.dirname(self.ring.path)
         if any(os.path.lexists(os.path.join(place, name)) for name in names):
             self.leave_ring()

@@ -13,12 +13,12 @@ import itertools
 import os
 import resource
 import sys
-import threading
 from collections.abc import Callable, Generator, Mapping
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
+import standard_input
 from inspector_files import line
 from nccl_job_text import start
 from ring_writer import PAGE, RingWriter, record_bytes
@@ -136,19 +136,13 @@ def main() -> None:
     """Attack from the first line of the standard input until its end."""
     kind, folder, pause, *counts = sys.argv[1:]
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    ended = threading.Event()
     times = 0
-
-    def end() -> None:
-        sys.stdin.read()
-        ended.set()
-
     with contextlib.closing(KINDS[kind](Path(folder), *map(int, counts))) as attack:
         next(attack)
         sys.stdout.write(READY)
         sys.stdout.flush()
         sys.stdin.readline()
-        threading.Thread(target=end, daemon=True).start()
+        ended = standard_input.end()
         for _ in itertools.takewhile(lambda _: not ended.is_set(), attack):
             times += 1
             ended.wait(float(pause))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[2] / "tests"))
 
+import standard_input
 from ring_writer import PAGE, RECORD, RingWriter, header_page, record_bytes
 
 RANKS_OF_A_NODE = 4
@@ -112,14 +113,7 @@ def main() -> None:
     now = time.time_ns()
     for number in range(HISTORY):
         all_step(ranks, now - (HISTORY - number) * PACE_NS)
-    ended = threading.Event()
-
-    def end() -> None:
-        sys.stdin.read()
-        ended.set()
-
-    threading.Thread(target=end, daemon=True).start()
-    for moment in ticks(ended):
+    for moment in ticks(standard_input.end()):
         all_step(ranks, moment)
     identical = sum(rank.identical for rank in ranks)
     steps = {rank.steps for rank in ranks}

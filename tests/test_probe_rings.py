@@ -100,6 +100,15 @@ def test_of_a_crash_loops_rings_the_newest_are_kept(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [ended[0], *ended[24:]]
 
 
+def test_ring_that_another_rank_is_creating_is_left_to_it(tmp_path: Path) -> None:
+    """The 64 ranks of a node create theirs at once, as `init_process_group` returns."""
+    paths = [tmp_path / f".{100 + number}-1.ring" for number in range(64)]
+    for path in paths:
+        path.touch()
+    rankscope_probe._remove_stale(str(tmp_path))
+    assert sorted(tmp_path.iterdir()) == sorted(paths)
+
+
 def test_what_lies_beside_a_ring_is_there_before_it_and_not_left_behind_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -783,7 +783,10 @@ def _beside(ring: str, suffix: str) -> str:
 
 
 def _remove_stale(directory: str) -> None:
-    """Delete rings of ended processes: those older than a day, and all but the newest few."""
+    """Delete rings of ended processes: those older than a day, and all but the newest few.
+
+    One under creation is not locked at first, and the newest few are fewer than many nodes' ranks.
+    """
     import fcntl
 
     found: list[tuple[float, str]] = []
@@ -796,7 +799,8 @@ def _remove_stale(directory: str) -> None:
                     kind.append((entry.stat(follow_symlinks=False).st_mtime, entry.path))
     before = time.time() - _STALE_SECONDS
     for place, (written, path) in enumerate(sorted(found, reverse=True)):
-        if place >= _KEPT_RINGS or written < before:
+        created = not os.path.basename(path).startswith(".")
+        if (created and place >= _KEPT_RINGS) or written < before:
             # Held by a living process, another user's, or already gone: not ours to delete.
             with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
                 ring = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

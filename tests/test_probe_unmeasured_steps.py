@@ -32,6 +32,21 @@ def test_nothing_is_recorded_asked_or_read_while_a_graph_is_captured(
     assert reasons[-1] == 0
 
 
+def test_capture_that_had_begun_before_the_hooks_ends_as_without_them(
+    rank: FakeRank, tmp_path: Path
+) -> None:
+    steps(rank)
+    graph = rank.device.cuda.CUDAGraph()
+    type(graph).capture_begin.__wrapped__(graph)
+    graph.capture_end()
+    steps(rank, 2)
+    step_with(rank)
+    graph.replay()  # what it waits for is not known
+    rank.end_step()
+    reasons = [reason for _, _, reason in measured(tmp_path, rank)]
+    assert reasons[-2:] == [0, rankscope_probe._UNSEEN_PATH]
+
+
 def test_replay_of_a_graph_with_collectives_spoils_its_step_and_others_do_not(
     rank: FakeRank, tmp_path: Path
 ) -> None:

@@ -1668,7 +1668,9 @@ class _StreamWaits(_DeviceWaits):
                 return end(captured, *arguments, **options)
             finally:
                 self.captures = max(self.captures - 1, 0)
-                before, now = captured._rankscope_launched, self.launched()
+                # None of one whose capture had begun before there were hooks.
+                before = getattr(captured, "_rankscope_launched", None)
+                now = self.launched()
                 captured._rankscope_waits = None in (before, now) or now > before
 
         @_wraps(replay)

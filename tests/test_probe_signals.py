@@ -61,6 +61,15 @@ def test_losses_are_the_runs_own_though_no_tensor_is_asked(
     assert signals[Signal.LEARNING_RATE].value == 0.01
 
 
+def test_losses_are_copied_whatever_device_and_mode_a_program_has_chosen(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    ended, said, signals = job(nursery, tmp_path, "elsewhere")
+    assert ended.errors == ""
+    assert signals[Signal.LOSSES].value == STEPS
+    assert signals[Signal.LOSS].value == pytest.approx(said["losses"][-1], rel=1e-6)
+
+
 def test_losses_in_memory_of_the_cpu_are_taken_as_they_are_now(
     nursery: Nursery, tmp_path: Path
 ) -> None:

@@ -2855,10 +2855,12 @@ class _Signals:
     def made_buffers(self, kind: str, data_type: Any) -> list[tuple[Any, Any]]:
         """Return memory for losses; for a device it is pinned, all at once and permanently."""
         torch = self.torch
-        if kind == "cpu":
-            return [(torch.empty((), dtype=torch.float64), None)]
-        whole = torch.empty(_PENDING_LOSSES, dtype=data_type, pin_memory=True)
-        return [(part, torch.cuda.Event()) for part in whole.unbind()]
+        # Whatever the program's default device is; memory from inference mode is for that only.
+        with torch.inference_mode(False):
+            if kind == "cpu":
+                return [(torch.empty((), dtype=torch.float64, device="cpu"), None)]
+            whole = torch.empty(_PENDING_LOSSES, dtype=data_type, device="cpu", pin_memory=True)
+            return [(part, torch.cuda.Event()) for part in whole.unbind()]
 
     def read_losses(self) -> None:
         """Read the losses that have been copied by now, from our own memory.

@@ -70,6 +70,21 @@ def tensors(said: Said) -> None:
     said.more["weights"] = [one.tolist() for one in module.parameters()]
 
 
+def elsewhere(said: Said) -> None:
+    """Train with another default device, and hand over the first loss in inference mode."""
+    torch.set_default_device("meta")
+    with torch.device("cpu"):
+        module, optimizer = model()
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss = module(torch.ones(4, 8, device="cpu")).square().mean()
+        loss.backward()
+        optimizer.step()
+        said.losses.append(loss.item())
+        with torch.inference_mode(step == 0):
+            rankscope_probe.loss(loss.as_subclass(Unasked))
+
+
 def plain(said: Said) -> None:
     """Hand losses over as they are, of several types and shapes, and use them again at once."""
     module, optimizer = model()
@@ -260,6 +275,7 @@ JOBS = {
     job.__name__: job
     for job in (
         tensors,
+        elsewhere,
         plain,
         numbers,
         silent,

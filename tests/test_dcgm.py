@@ -144,6 +144,12 @@ def test_blanks_are_no_values(blank):
     assert Page(list(page.samples())).value(metrics.GPU_TEMPERATURE, "memory") is None
 
 
+@pytest.mark.parametrize("field", ["CLOCKS_EVENT_REASONS", "GPU_RECOVERY_ACTION"])
+def test_a_mask_or_an_action_that_is_no_number_costs_itself_alone(field):
+    page = read(line(f"DCGM_FI_DEV_{field}", "NaN") + line("DCGM_FI_DEV_GPU_TEMP", 50))
+    assert page.value(metrics.GPU_TEMPERATURE, "core") == 50
+
+
 def test_values_of_a_whole_gpu_are_counted_once_though_every_instance_repeats_them():
     text = "".join(
         line("DCGM_FI_DEV_PCIE_REPLAY_COUNTER", 4, GPU_I_ID=str(number), GPU_I_PROFILE="1g.6gb")

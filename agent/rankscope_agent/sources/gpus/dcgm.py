@@ -239,13 +239,13 @@ class DcgmPage:
             return "not_dcgm"
         if "nvlink" in sample.labels or "nvswitch" in sample.labels:
             return "blank" if _is_blank(sample.value) else "not_a_gpu"
-        values = tuple(_values(sample))
         key = self._identify(sample.labels)
         if _is_blank(sample.value):
             self._blank.update({key} - {""})
             return "blank"
         if sample.name.removeprefix(DEV) not in XID_FIELDS:
             self._answering.add(key)
+        values = tuple(_values(sample))
         if not values:
             return "unknown_field"
         if not key:

@@ -340,3 +340,10 @@ def test_alerts_that_need_another_exporter_say_so(series):
 def test_groups_have_names_of_their_own():
     names = [group.name for group in (*GROUPS, *recording_rules.GROUPS)]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("name", ["rules/alerts.yaml", "rules/recording_rules.yaml"])
+def test_mimir_takes_the_groups_without_other_limits_than_its_own(name):
+    groups = yaml.safe_load(everything(Links())[name])["groups"]
+    assert [one["name"] for one in groups if len(one["rules"]) > 20] == []
+    assert len((*GROUPS, *recording_rules.GROUPS)) <= 70

@@ -135,7 +135,11 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class RecordGroup:
-    """Rules that are evaluated one after another, so that a later one may use an earlier one."""
+    """Rules that are evaluated one after another, so that a later one may use an earlier one.
+
+    Mimir takes 20 of a group, and 70 groups, unless it is configured otherwise
+    (`-ruler.max-rules-per-rule-group`, `-ruler.max-rule-groups-per-tenant`).
+    """
 
     name: str
     interval: str
@@ -252,6 +256,26 @@ JOB = RecordGroup(
         Record(JOB_STEPS, f"sum {by('job_id')} ({NODE_JOB_STEPS})"),
         Record(JOB_MEAN_STEP, _mean_step()),
         Record(JOB_SAMPLES, _samples()),
+        # The agent has summed its node's ranks: a stage per node would keep as many series again.
+        Record(
+            JOB_LATENCY,
+            f"sum {by('job_id', 'le')} (rate({training.STEP_LATENCY.name}_bucket[5m]))",
+        ),
+        *(
+            Record(quantile(name), f"histogram_quantile({value}, {JOB_LATENCY})")
+            for name, value in QUANTILES.items()
+        ),
+        Record(
+            JOB_SYNC_SHARE,
+            f"sum {by('job_id')} ({NODE_JOB_SYNC}) / sum {by('job_id')} ({NODE_JOB_STEP_TIME})",
+        ),
+    ),
+)
+
+JOB_STATE = RecordGroup(
+    "rankscope-job-state",
+    "30s",
+    (
         Record(JOB_WORLD_SIZE, f"max {by('job_id')} ({summary.JOB_WORLD_SIZE.name})"),
         Record(JOB_ALIVE, f"sum {by('job_id')} ({summary.JOB_RANKS_ALIVE.name})"),
         Record(JOB_PODS, f"sum {by('job_id', 'phase')} ({pods.JOB_PODS.name})"),
@@ -273,19 +297,6 @@ JOB = RecordGroup(
             ),
         ),
         Record(JOB_WAITING, f"sum {by('job_id', 'reason')} ({job_status.JOB_WAITING_PODS.name})"),
-        # The agent has summed its node's ranks: a stage per node would keep as many series again.
-        Record(
-            JOB_LATENCY,
-            f"sum {by('job_id', 'le')} (rate({training.STEP_LATENCY.name}_bucket[5m]))",
-        ),
-        *(
-            Record(quantile(name), f"histogram_quantile({value}, {JOB_LATENCY})")
-            for name, value in QUANTILES.items()
-        ),
-        Record(
-            JOB_SYNC_SHARE,
-            f"sum {by('job_id')} ({NODE_JOB_SYNC}) / sum {by('job_id')} ({NODE_JOB_STEP_TIME})",
-        ),
         Record(JOB_GPU, _mean_of_gpus()),
         Record(JOB_STORE_FREE, f"min {by('job_id')} ({reported.STORE_FREE.name})"),
         Record(JOB_VOLUME_FILLING, _filling()),
@@ -380,7 +391,7 @@ def groups(known: Configuration | None = None) -> tuple[RecordGroup, ...]:
             Record(CLASS_RECOVERIES_LATE, recovered(goodput.RECOVERIES_LATE.name, "7d")),
         ),
     )
-    return NODE, JOB, EVENTS, BURN, COST, SPENDING, FAILURES, _classes(known), ends
+    return NODE, JOB, JOB_STATE, EVENTS, BURN, COST, SPENDING, FAILURES, _classes(known), ends
 
 
 GROUPS: tuple[RecordGroup, ...] = groups()

@@ -88,15 +88,6 @@ def test_every_inhibition_has_something_in_common_or_is_for_a_whole_cluster():
                 assert f'{label}=~".+"' in rule["target_matchers"]
 
 
-def test_templates_show_what_to_open():
-    name = '{{ template "rankscope.%s" . }}'
-    glob = f"--template.glob={FOLDER}/templates/*.tmpl"
-    for part in ("title", "text"):
-        done = amtool("template", "render", glob, f"--template.text={name % part}")
-        assert done.returncode == 0, done.stderr
-        assert ("Runbook:" in done.stdout) == (part == "text")
-
-
 def rendered(part: str, data: dict, folder: Path) -> str:
     (folder / "data.json").write_text(json.dumps(data))
     done = amtool(
@@ -115,6 +106,12 @@ def told_of(status: str, **annotations: str) -> dict:
 
 def message(status: str, *alerts: dict, **group: str) -> dict:
     return {"status": status, "groupLabels": group, "alerts": list(alerts)}
+
+
+def test_templates_show_what_to_open(tmp_path):
+    data = message("firing", told_of("firing", name="RankscopeXidFatal", runbook_url="books/xid"))
+    assert "Runbook: books/xid\n" in rendered("text", data, tmp_path)
+    assert "Runbook:" not in rendered("title", data, tmp_path)
 
 
 def test_a_title_names_each_condition_once_and_only_those_that_go_on(tmp_path):
@@ -139,6 +136,19 @@ def test_a_text_says_what_is_over(tmp_path):
     text = rendered("text", message("firing", *alerts), tmp_path)
     assert "\nOver: Port has link errors\n" in text
     assert "Over: Fatal" not in text
+
+
+def test_a_text_of_hundreds_of_alerts_stays_one_that_slack_takes(tmp_path):
+    fires = [told_of("firing", name="A", summary=f"node {n}", description="x") for n in range(300)]
+    over = [told_of("resolved", name="A", summary=f"back {n}", description="x") for n in range(11)]
+    text = rendered("slack.text", message("firing", *over, *fires), tmp_path)
+    assert text.startswith("node 0\nx\nRunbook: ")
+    assert text.count("Runbook:") == 20
+    assert "node 9\n" in text
+    assert "Over: back 9\n" in text
+    assert "node 10\n" not in text
+    assert "back 10\n" not in text
+    assert text.endswith("These are the first 10 of each: 300 go on, 11 are over.\n")
 
 
 def test_a_jobs_name_calls_nobody_in_slack(tmp_path):
@@ -291,6 +301,20 @@ def test_what_is_wrong_with_one_job_is_one_notification(tmp_path):
     assert receiver == "ticket-owner"
     assert len(message["alerts"]) == 3
     assert message["groupLabels"] == LLM
+
+
+def test_agents_that_are_all_gone_are_one_notification(tmp_path):
+    timings = Timings(AT_ONCE, AT_ONCE, Timing("2s", "1s", "1h"), AT_ONCE)
+    down = [alert("RankscopeAgentDown", "ticket", "node", node=f"n{n}") for n in range(40)]
+    with webhooks() as told, alertmanager(tmp_path, told.url, timings) as address:
+        post(address, down)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not told.got and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(1.5)
+    ((receiver, message),) = told.got
+    assert receiver == "ticket"
+    assert len(message["alerts"]) == 40
 
 
 def configured(tmp_path: Path) -> Path:

@@ -61,6 +61,16 @@ GROUPED_BY: Mapping[Scope, tuple[str, ...]] = {
 }
 """One notification per job, node, cluster or project, whatever is wrong with it."""
 
+OF_AGENTS = (
+    "RankscopeAgentDown",
+    "RankscopeCollectorFailing",
+    "RankscopeInvalidSamples",
+    "RankscopeJobNameRefused",
+    "RankscopeSeriesBudgetExceeded",
+)
+"""Alerts about agents, grouped by name: an upgrade or a network policy may break all of them, which
+is one ticket, and not one for each node of the cluster."""
+
 NODE_GONE = (
     "RankscopeAgentDown",
     "RankscopeGpuLost",
@@ -235,6 +245,8 @@ def _severity(
         if scope == "node" and receiver == TICKET:
             whose = {"matchers": [*chosen, 'owned_by="network"'], "receiver": NETWORK}
             scopes.append(route | whose)
+            ours = {"matchers": [*chosen, _named(OF_AGENTS)], "group_by": ["cluster", "alertname"]}
+            scopes.append(dict(ours))
         if scope in {"job", "project"} and projects:
             route["routes"] = list(projects)
         scopes.append(route)
@@ -292,17 +304,29 @@ INHIBITION: tuple[Value, ...] = (
 
 _ANNOTATIONS = ("summary", "description", "runbook_url", "dashboard_url")
 
+MOST_SHOWN = 10
+"""Alerts of a notification that are told in full. Slack refuses a message with some 20 of them or
+more, and Alertmanager does not shorten it (prometheus/alertmanager#2769): nobody would hear of a
+fault of a whole rack."""
+
 
 def _text(name: str, change: str = "") -> str:
-    """Return a template with each alert; `change` is applied to the values that it fills in."""
+    """Return a template with the alerts; `change` is applied to the values that it fills in."""
     filled = {one: f"{{{{ .Annotations.{one}{change} }}}}" for one in _ANNOTATIONS}
+    about = (
+        f"{filled['summary']}\n{filled['description']}\n"
+        f"Runbook: {filled['runbook_url']}\nDashboard: {filled['dashboard_url']}\n"
+    )
+    shown = "".join(
+        f"{{{{ range $number, $_ := .Alerts.{which} }}}}{{{{ if lt $number {MOST_SHOWN} -}}}}\n"
+        f"{word}{about}{{{{ end }}}}{{{{ end -}}}}\n"
+        for which, word in (("Firing", ""), ("Resolved", "Over: "))
+    )
+    more = " ".join(f"(gt (len .Alerts.{one}) {MOST_SHOWN})" for one in ("Firing", "Resolved"))
     return (
-        f'{{{{ define "{name}" -}}}}\n{{{{ range .Alerts -}}}}\n'
-        f'{{{{ if eq .Status "resolved" }}}}Over: {{{{ end }}}}{filled["summary"]}\n'
-        f"{filled['description']}\n"
-        f"Runbook: {filled['runbook_url']}\n"
-        f"Dashboard: {filled['dashboard_url']}\n"
-        "{{ end -}}\n{{ end }}\n"
+        f'{{{{ define "{name}" -}}}}\n{shown}{{{{ if or {more} -}}}}\n'
+        f"These are the first {MOST_SHOWN} of each: {{{{ len .Alerts.Firing }}}} go on,"
+        " {{ len .Alerts.Resolved }} are over.\n{{ end -}}\n{{ end }}\n"
     )
 
 

@@ -22,7 +22,7 @@ from rankscope_analyzers.captures import archive
 from rankscope_analyzers.captures.evidence import CaptureEvidence, EvidenceReader
 from rankscope_analyzers.captures.objects import without_secrets
 from rankscope_analyzers.intake import agent_evidence, job_objects
-from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.agent_client import Agent, StatusError
 from rankscope_analyzers.intake.cluster import ClusterAccess
 from rankscope_analyzers.intake.job_objects import JobObjects
 from ring_writer import NS, RingWriter
@@ -118,7 +118,7 @@ class FakeAgent(Agent):
         for part, answer in FakeAgent.answers.items():
             if part in path:
                 return answer
-        raise AgentError(f"{self.url} answers 404")
+        raise StatusError(f"{self.url} answers 404", 404)
 
 
 @pytest.fixture

@@ -185,7 +185,7 @@ def test_without_an_agent_here_the_error_says_how_to_start_or_name_one(capsys, m
     monkeypatch.setattr(doctor_command, "LOCAL_AGENT", "http://127.0.0.1:9")
     assert cli.main(["doctor"]) == 1
     text = capsys.readouterr().err
-    assert ": start rankscope-agent on this node, or name agents with --agent or --cluster" in text
+    assert "; without --agent or --cluster, this node's agent is asked" in text
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ import pytest
 from certificates import Authority
 from rankscope_agent.contract import api_version
 from rankscope_analyzers import cli
+from rankscope_analyzers.commands import connection
+from rankscope_analyzers.intake.cluster import NodeAgents
 from simulated_jobs import Job, records
 
 QUIET = Job(ranks=8, steps=200)
@@ -200,6 +202,63 @@ def test_a_table_of_jobs_says_which_agents_refused_step_records(capsys):
     assert "t/j unknown" in shown
     assert "Not seen: step records:" in shown
     assert "answers 401: give --token-file" in shown
+
+
+BY_PAGES = [("gpus", "--seconds", "2"), ("xids",), ("preflight",)]
+
+
+@pytest.fixture
+def unlisted(monkeypatch):
+    """Have the API server list the agents that a test gives, and doubt others."""
+    monkeypatch.setattr("rankscope_analyzers.commands.gpus.time.sleep", lambda _: None)
+
+    def put(agents, *doubts):
+        listed = NodeAgents(agents, doubts)
+        monkeypatch.setattr(connection, "trusted_agents", lambda *_, **_more: listed)
+
+    return put
+
+
+@pytest.mark.parametrize("command", [*BY_PAGES, ("jobs",), ("diagnose",)])
+def test_a_node_whose_agent_is_not_believed_is_said(command, unlisted, capsys):
+    with Agent(ranks=()) as agent:
+        unlisted({"n0": f"http://{agent.url}"}, "agents of node n1: a, b; none is believed")
+        cli.main([*command, "--cluster"])
+    printed = capsys.readouterr()
+    assert "agents of node n1: a, b" in " ".join((printed.out + printed.err).split())
+
+
+def test_a_table_of_jobs_says_whose_agents_are_not_believed(unlisted, capsys):
+    with Agent(ranks=range(4)) as agent:
+        unlisted({"n0": f"http://{agent.url}"}, "agents of node n1: a, b; none is believed")
+        assert cli.main(["jobs", "--cluster"]) == 1
+    assert "Not seen: agents of node n1: a, b" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [*BY_PAGES, ("jobs",), ("diagnose",)])
+def test_a_cluster_without_agents_is_said(command, unlisted, capsys):
+    unlisted({})
+    assert cli.main([*command, "--cluster"]) == 1
+    why = "there is no agent to ask: nothing is labelled rankscope-agent"
+    assert capsys.readouterr().err == f"rankscope {command[0]}: {why}\n"
+
+
+OF_ONE_JOB = [
+    ("gpus", "--seconds", "2", "--job", "t/k"),
+    ("xids", "--job", "t/k"),
+    ("doctor", "t/pod"),
+    ("capture", "--kept", "--job", "t/k"),
+]
+
+
+@pytest.mark.parametrize("command", OF_ONE_JOB)
+def test_a_job_that_is_not_found_may_be_on_a_node_whose_agent_is_silent(
+    command, unlisted, capsys, tmp_path
+):
+    file = (str(tmp_path / "capture.tar.gz"),) * ("capture" in command)
+    with Agent() as one:
+        assert cli.main([*command, "--agent", one.url, "--agent", "127.0.0.1:1", *file]) == 1
+    assert "agent 127.0.0.1:1 cannot be reached" in capsys.readouterr().err
 
 
 ASKING = [("diagnose",), ("diagnose", "--job", "t/j"), ("jobs",), ("record",)]

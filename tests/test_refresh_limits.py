@@ -20,9 +20,9 @@ def test_gpus_are_watched_for_two_seconds_to_ten_minutes(seconds):
 @pytest.mark.parametrize("seconds", [2.0, 600.0])
 def test_gpus_are_looked_at_every_two_seconds(monkeypatch, seconds):
     polls, pauses = [], []
-    monkeypatch.setattr(gpus.agent_pages, "pages", lambda agents: polls.append(1) or (["page"], []))
+    agents = SimpleNamespace(pages=lambda: polls.append(1) or (["page"], []))
     monkeypatch.setattr(gpus.time, "sleep", pauses.append)
-    gpus.watch([], seconds)
+    gpus.watch(agents, seconds)
     assert len(polls) == 1 + seconds / 2
     assert set(pauses) == {2.0}
 

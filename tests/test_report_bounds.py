@@ -12,7 +12,6 @@ from rich.console import Console
 from job_reports import frame, link_errors
 from rankscope_agent.contract.flight_dump import Frame
 from rankscope_analyzers.findings.finding import Finding, RankLocation, Where
-from rankscope_analyzers.fusion import gather
 from rankscope_analyzers.fusion.job_report import Incident, JobReport
 from rankscope_analyzers.gpus.failure_rates import rates
 from rankscope_analyzers.reports import (
@@ -24,6 +23,7 @@ from rankscope_analyzers.reports import (
 )
 from rankscope_analyzers.reports.report_page import data, runbook_text, sections, topology
 from rankscope_analyzers.reports.verdict_text import rank_table
+from rankscope_analyzers.text import name_lists
 from simulated_jobs import Job
 
 
@@ -174,7 +174,7 @@ def test_twelve_places_where_ranks_stand_are_shown_and_the_others_counted(places
 
 @pytest.mark.parametrize(("agents", "text"), [(8, "agent-7"), (9, "agent-7; and 1 more")])
 def test_eight_agents_without_an_answer_are_named(agents, text):
-    assert gather.shortened([f"agent-{n}" for n in range(agents)]).endswith(text)
+    assert name_lists.shortened([f"agent-{n}" for n in range(agents)]).endswith(text)
 
 
 def test_as_many_gpu_hours_as_were_published_would_bring_as_many_interruptions():

@@ -69,6 +69,9 @@ class CaptureEvidence:
                 )
                 if why:
                     yield f"{name} of {node}: {str(why)[:200]}"
+        for node, one in (self.kept or {}).items():
+            if "not_read" in one:
+                yield f"what {node} kept: {str(one['not_read'])[:200]}"
         yield from self.objects.not_read if self.objects else ()
 
 

@@ -19,6 +19,7 @@ from rankscope_analyzers.intake import agent_evidence, agent_pages, job_objects
 from rankscope_analyzers.steps import job_records
 from rankscope_analyzers.steps.records import RecordError
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
+from rankscope_analyzers.text.name_lists import shortened
 from rankscope_analyzers.text.plain_lines import shown
 
 FAILURES: tuple[type[Exception], ...] = (
@@ -56,8 +57,10 @@ def run(options: argparse.Namespace) -> int:
         return 0
     found = of_kept.diagnosis(kept, options.job, age_seconds(options.hang_after, "--hang-after"))
     if found is None:
-        none = f"there is no job {options.job!r} in what was read, and no agent has kept anything"
-        raise InputError("; ".join((f"{none} about it", *read)))
+        unread = read or (*agent_evidence.unread(kept), *targets.unlisted)
+        agent = "agent that answers" if unread else "agent"
+        none = f"there is no job {options.job!r} in what was read, and no {agent} has kept anything"
+        raise InputError(shortened([f"{none} about it", *unread]))
     _write(options.file, found, CaptureEvidence(parts, kept, objects))
     return 0
 

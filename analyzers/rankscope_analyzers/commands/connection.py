@@ -9,14 +9,17 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 
+from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.agent_client import Agent, AgentError
 from rankscope_analyzers.intake.cluster import (
+    NO_AGENT,
     ClusterAccess,
     ClusterError,
     NodeAgents,
     trusted_agents,
 )
 from rankscope_analyzers.intake.credentials import CredentialsError, Entry, entry_of
+from rankscope_analyzers.intake.page_history import Page
 
 FAILURES: tuple[type[Exception], ...] = (AgentError, ClusterError, CredentialsError)
 """Errors from wrong addresses, clusters and credentials: to be included in a command's own."""
@@ -50,6 +53,18 @@ class Targets:
         """Return them, each with its node according to the API server."""
         nodes = {} if self.cluster is None else self.cluster.nodes
         return [Agent(url, self.entry, nodes.get(url, "")) for url in self.urls]
+
+    @property
+    def unlisted(self) -> tuple[str, ...]:
+        """Return sentences about nodes whose agent is unknown, or that there is no agent."""
+        if self.cluster is None:
+            return ()
+        return self.cluster.doubts or (() if self.urls else (NO_AGENT,))
+
+    def pages(self) -> tuple[list[Page], list[str]]:
+        """Return the agents' pages, and a sentence for each node whose agent gives none."""
+        found, silent = agent_pages.pages(self.agents())
+        return found, [*silent, *self.unlisted]
 
 
 def chosen_targets(options: argparse.Namespace, default: str = "") -> Targets:

@@ -19,6 +19,7 @@ from rankscope_analyzers.doctor.checks import AgentFacts, Check, find_pod, node_
 from rankscope_analyzers.doctor.python_paths import python_path_checks
 from rankscope_analyzers.intake.agent_client import REFUSALS, Agent, AgentError, StatusError
 from rankscope_analyzers.intake.cluster import (
+    UNLABELLED,
     ClusterAccess,
     agent_pods,
     placed_pod,
@@ -31,14 +32,14 @@ from rankscope_analyzers.intake.environment_skew import (
 )
 from rankscope_analyzers.text import check_list
 from rankscope_analyzers.text.console import open_console
-from rankscope_analyzers.text.name_lists import SHOWN
+from rankscope_analyzers.text.name_lists import SHOWN, listed, shortened
 
 POOL_SIZE = 32
 
 FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError)
 
-NONE_HERE = ": start rankscope-agent on this node, or name agents with --agent or --cluster"
-"""What to do if the agent that is queried without any flag does not answer."""
+NONE_HERE = "; without --agent or --cluster, this node's agent is asked"
+"""What is added if the agent that is queried without any flag does not answer."""
 
 STYLES = {"seen": "green", "not seen": "red", "off": "yellow"}
 
@@ -58,25 +59,25 @@ def run(options: argparse.Namespace) -> int:
         else ()
     )
     targets = connection.chosen_targets(options, LOCAL_AGENT)
-    found = targets.cluster
     pod = _placed_pod(options, kept, targets)
     answers = _ask(_agents(targets, pod))
     facts = [answer for answer in answers if isinstance(answer, AgentFacts)]
     silent = [str(answer) for answer in answers if isinstance(answer, AgentError)]
-    silent += found.doubts if found else ()
+    silent += targets.unlisted
     if not facts:
         default = not (options.agent or options.cluster)
-        raise AgentError("; ".join(_few(silent)) + (NONE_HERE if default else ""))
+        raise AgentError(shortened(silent) + (NONE_HERE if default else ""))
     sections = list(_sections(facts, options.pod, python_path_checks(pod or {})))
     refused = [one.refused for one in facts if one.refused]
     if options.pod and not sections and refused:
-        raise AgentError("; ".join(_few(refused)))
+        raise AgentError(shortened(refused))
     if options.pod and not sections:
-        nodes = ", ".join(item.node for item in facts)
-        raise InputError(
+        nodes = listed(one.node for one in facts)
+        why = (
             f"no pod {options.pod!r} on {nodes}: is it scheduled there, and does the agent see"
             " pods at all? Run rankscope doctor without a pod"
         )
+        raise InputError(shortened([why, *silent]))
     skew = differences(rank for one in facts for rank in of_listing(one.node, one.pods))
     if options.json:
         print_json(_object(sections, skew, silent) | {"kept_from_starting": list(kept)})
@@ -102,7 +103,7 @@ def _placed_pod(
     if found is None:
         return None
     if not found:
-        why = "; ".join((*kept, *found.doubts)) or "nothing is labelled rankscope-agent"
+        why = "; ".join((*kept, *found.doubts)) or UNLABELLED
         raise InputError(f"no agent runs in the cluster: {why}")
     if not options.pod:
         return None

@@ -21,12 +21,11 @@ from rankscope_analyzers.gpus import states, throttle
 from rankscope_analyzers.gpus.frames import of_pages
 from rankscope_analyzers.gpus.peers import MINIMUM_PEERS
 from rankscope_analyzers.gpus.states import AbsentGpu
-from rankscope_analyzers.intake import agent_pages
-from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.agent_client import AgentError
 from rankscope_analyzers.intake.page_history import Page
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.console import open_console
-from rankscope_analyzers.text.name_lists import named
+from rankscope_analyzers.text.name_lists import named, shortened
 from rankscope_analyzers.text.sanitize import visible
 
 FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError)
@@ -51,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
     if not POLL_SECONDS <= options.seconds <= MAX_SECONDS:
         raise InputError(f"--seconds takes {POLL_SECONDS:.0f} to {MAX_SECONDS:.0f}")
     targets = connection.chosen_targets(options)
-    pages, silent = watch(targets.agents(), options.seconds)
+    pages, silent = watch(targets, options.seconds)
     samples, absent = of_pages(pages), states.of_pages(pages)
     if options.job:
         samples = samples[samples["job_id"] == options.job]
@@ -60,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         samples["job_id"] = ONE_JOB
     if samples.empty and not absent:
         whose = f" of job {options.job}" if options.job else ""
-        raise InputError(f"there is no GPU{whose} at {', '.join(targets.urls)}")
+        raise InputError(shortened([f"there is no GPU{whose} in what was read", *silent]))
     findings, gpus = throttle.analyze(samples), throttle.summarize(samples)
     silent += _not_compared(gpus)
     if options.json:
@@ -71,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def watch(agents: Sequence[Agent], seconds: float) -> tuple[list[Page], list[str]]:
+def watch(targets: connection.Targets, seconds: float) -> tuple[list[Page], list[str]]:
     """Fetch the agents' pages repeatedly; return them, and the agents that were silent at the end.
 
     Raises:
@@ -82,10 +81,10 @@ def watch(agents: Sequence[Agent], seconds: float) -> tuple[list[Page], list[str
     for poll in range(1 + round(seconds / POLL_SECONDS)):  # at least two: counters have to change
         if poll:
             time.sleep(POLL_SECONDS)
-        found, silent = agent_pages.pages(agents)
+        found, silent = targets.pages()
         pages += found
     if not pages:
-        raise AgentError("; ".join(silent))
+        raise AgentError(shortened(silent))
     return pages, silent
 
 

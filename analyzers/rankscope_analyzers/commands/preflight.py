@@ -19,7 +19,7 @@ from rankscope_analyzers.command import (
 )
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.commands.config_option import configured
-from rankscope_analyzers.intake import agent_pages, local_pages
+from rankscope_analyzers.intake import local_pages
 from rankscope_analyzers.intake.agent_client import AgentError
 from rankscope_analyzers.intake.kubernetes_api import KubernetesApi
 from rankscope_analyzers.intake.page_history import Page, from_pages
@@ -34,7 +34,7 @@ from rankscope_analyzers.preflight.job import Job, Settings
 from rankscope_analyzers.preflight.surroundings import look
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.console import open_console
-from rankscope_analyzers.text.name_lists import SHOWN, listed, named
+from rankscope_analyzers.text.name_lists import SHOWN, listed, named, shortened
 
 FAILURES: tuple[type[Exception], ...] = (
     *connection.FAILURES,
@@ -154,7 +154,7 @@ def _pool(options: argparse.Namespace, of_jobs: Collection[str]) -> pool.Pool:
     """
     pages, silent = _pages(options)
     if not pages:
-        raise AgentError("; ".join(silent) or "there is no agent to ask")
+        raise AgentError(shortened(silent))
     named_nodes = set(options.node) or set(of_jobs)
     wanted = [page for page in pages if not named_nodes or page.node in named_nodes]
     absent = sorted(named_nodes - {page.node for page in wanted})
@@ -180,7 +180,7 @@ def _pages(options: argparse.Namespace) -> tuple[list[Page], list[str]]:
     pages += [local_pages.of_this_node()] if options.this_node else []
     silent: list[str] = []
     if options.agent or options.cluster:
-        asked, silent = agent_pages.pages(connection.chosen_targets(options).agents())
+        asked, silent = connection.chosen_targets(options).pages()
         pages += asked
     twice = [node for node, count in Counter(page.node for page in pages).items() if count > 1]
     if twice:

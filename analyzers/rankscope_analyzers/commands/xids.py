@@ -22,14 +22,13 @@ from rankscope_analyzers.gpus.error_sources import ErrorLog, from_pages, from_pr
 from rankscope_analyzers.gpus.failure_kinds import OTHER_CLUSTERS, PUBLISHED
 from rankscope_analyzers.gpus.failure_rates import Rate, rates
 from rankscope_analyzers.gpus.xid_incidents import XidIncident, analyze
-from rankscope_analyzers.intake import agent_pages
 from rankscope_analyzers.intake.agent_client import AgentError
 from rankscope_analyzers.intake.credentials import entry_of
 from rankscope_analyzers.intake.prometheus_api import Prometheus, PrometheusError
 from rankscope_analyzers.logs.kernel_report import ACTION_TEXTS
 from rankscope_analyzers.text import runbooks
 from rankscope_analyzers.text.console import open_console
-from rankscope_analyzers.text.name_lists import named
+from rankscope_analyzers.text.name_lists import named, shortened
 from rankscope_analyzers.text.sanitize import visible
 from rankscope_analyzers.text.wording import UNKNOWN, clock
 
@@ -51,19 +50,18 @@ def run(options: argparse.Namespace) -> int:
     if server:
         log = from_prometheus(server, since, now)
     else:
-        pages, silent = agent_pages.pages(connection.chosen_targets(options).agents())
+        pages, silent = connection.chosen_targets(options).pages()
         if not pages:
-            raise AgentError("; ".join(silent))
+            raise AgentError(shortened(silent))
         log = from_pages(pages, since)
     found = analyze(log.errors)
     compared = rates(found, log.nodes, log.gpu_hours)
     if options.job:
         found = tuple(one for one in found if options.job in one.job_ids)
         if not found and not _knows(log, server, options.job):
-            raise InputError(
-                f"there is no job {options.job!a} in what was read: whether its GPUs reported"
-                " errors is unknown"
-            )
+            unknown = "whether its GPUs reported errors is unknown"
+            why = f"there is no job {options.job!a} in what was read: {unknown}"
+            raise InputError(shortened([why, *silent]))
     if options.json:
         print_json(as_object(log, found, compared, silent))
     else:

@@ -28,7 +28,7 @@ from rankscope_analyzers.intake.agent_client import Agent
 from rankscope_analyzers.intake.agent_pages import AgentPoll
 from rankscope_analyzers.intake.agent_saves import SavesOfJobs
 from rankscope_analyzers.intake.agent_steps import from_agents
-from rankscope_analyzers.intake.cluster import NodeAgents
+from rankscope_analyzers.intake.cluster import NO_AGENT, NodeAgents
 from rankscope_analyzers.intake.collective_windows import COMPARISON_SECONDS
 from rankscope_analyzers.intake.credentials import NONE, Entry
 from rankscope_analyzers.intake.environment_skew import differences
@@ -44,10 +44,7 @@ from rankscope_analyzers.isolation.boundary import AnalysisError, attempt
 from rankscope_analyzers.layers import environment
 from rankscope_analyzers.layers.rank_locations import rank_locations
 from rankscope_analyzers.steps.job_records import JobRecords, Read, SourceError
-
-SHOWN_FAILURES = 8
-"""Number of unresponsive agents that are named individually; the others are counted."""
-
+from rankscope_analyzers.text.name_lists import shortened
 
 KEPT_POLLS = 9
 """Polls of agents' pages that counters are judged over: four minutes at the watch's default
@@ -126,7 +123,7 @@ def of_agents(
         SourceError: no agent answers, or none knows of a job.
     """
     if not urls:
-        raise SourceError("there is no agent to ask: nothing is labelled rankscope-agent")
+        raise SourceError(shortened(_unlisted(cluster)) or NO_AGENT)
     polls = EarlierPolls(COMPARISON_SECONDS) if earlier is None else earlier
     node_of_url = {} if cluster is None else cluster.nodes
     first = agent_pages.poll(_agents(urls, entry, node_of_url, polls))
@@ -153,7 +150,7 @@ def of_agents(
     evidence, failed = _page_evidence(first, seen, tuple(urls), cluster)
     evidence = _with_stalls(evidence, poll, seen.observed, job_id)
     # Agents that are missing or refuse access may have step records that were not read.
-    absent = evidence.notes[:1] if first.failures else ()
+    absent = evidence.notes[:1] if first.failures or _unlisted(cluster) else ()
     found = _with_corrected_clocks(read, evidence, problem, absent)
     errors_of_all = (*errors, *failed, *found.errors)
     return replace(found, poll=poll, silent=len(urls) - len(first.agents), errors=errors_of_all)
@@ -200,7 +197,7 @@ def pages_of_agents(
         SourceError: no agent answers.
     """
     if not urls:
-        raise SourceError("there is no agent to ask: nothing is labelled rankscope-agent")
+        raise SourceError(shortened(_unlisted(cluster)) or NO_AGENT)
     node_of_url = {} if cluster is None else cluster.nodes
     first = agent_pages.poll(_agents(urls, entry, node_of_url, earlier))
     if not first.pages:
@@ -249,7 +246,7 @@ def _page_evidence(
 ) -> tuple[JobEvidence, tuple[AnalysisError, ...]]:
     """Return the evidence from agents' pages; agents that did not answer are in its notes."""
     found = attempt("look", "", partial(_environment, first, seen.observed))
-    failures = (*first.failures, *(cluster.doubts if cluster else ()))
+    failures = (*first.failures, *_unlisted(cluster))
     evidence = replace(
         _evidence(seen, urls),
         notes=(*((shortened(failures),) if failures else ()), *seen.notes.get("", ())),
@@ -257,6 +254,11 @@ def _page_evidence(
     if isinstance(found, AnalysisError):
         return evidence, (found,)
     return replace(evidence, findings=tuple(found)), ()
+
+
+def _unlisted(cluster: NodeAgents | None) -> tuple[str, ...]:
+    """Return sentences about nodes whose agent the API server does not tell."""
+    return () if cluster is None else cluster.doubts
 
 
 def _with_stalls(
@@ -379,9 +381,3 @@ def _environment(first: agent_pages.AgentPoll, seen: Observed) -> Sequence[Findi
     odd = {node for job, found in hashes.items() if len(found) > 1 for node in nodes[job]}
     ranks = agent_pages.environments(first.agents, sorted(odd))
     return list(environment.of_differences(differences(ranks)))
-
-
-def shortened(failures: Sequence[str]) -> str:
-    """Return the first sentences as one text, and how many more there are."""
-    more = len(failures) - SHOWN_FAILURES
-    return "; ".join(failures[:SHOWN_FAILURES]) + (f"; and {more} more" if more > 0 else "")

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rankscope_agent.contract.shards import WHOLE, Shard
-from rankscope_analyzers.fusion.gather import Gathered, PageLook, shortened, with_steps
+from rankscope_analyzers.fusion.gather import Gathered, PageLook, with_steps
 from rankscope_analyzers.intake import left_out, readable_rows
 from rankscope_analyzers.intake.agent_client import Agent
 from rankscope_analyzers.intake.cluster import NodeAgents
@@ -33,6 +33,7 @@ from rankscope_analyzers.steps.records import MAXIMUM_RANK, RecordError
 from rankscope_analyzers.stragglers.followed_jobs import FollowedJobs
 from rankscope_analyzers.stragglers.judging_shares import Fresh
 from rankscope_analyzers.stragglers.streamed_timing import StreamedTiming
+from rankscope_analyzers.text.name_lists import shortened
 
 FIRST_SECONDS = 15.0
 """How long a job that is seen for the first time waits for agents that have not answered yet: its

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ import pandas as pd
 
 from rankscope_agent.contract import stalls
 from rankscope_agent.contract.stalls import RankStall
-from rankscope_analyzers.intake.agent_client import Agent, AgentError
+from rankscope_analyzers.intake.agent_client import Agent, AgentError, StatusError
 from rankscope_analyzers.intake.page_history import Page
 from rankscope_analyzers.intake.step_history import StepAnswer, step_answer
 from rankscope_analyzers.intake.step_history import table as step_table
@@ -23,6 +23,9 @@ MAXIMUM_PART_BYTES = 32 << 20
 MAXIMUM_KEPT_BYTES = 80 << 20
 ANSWER_SECONDS = 25.0
 """RAS may take five seconds, eight ranks that do not answer three."""
+
+NOT_FOUND = 404
+"""Status of an agent that is older than what is requested."""
 
 EVIDENCE, HANGS = "/api/v1/evidence", "/api/v1/hangs"
 
@@ -62,14 +65,19 @@ def readable(answers: Answers, name: str) -> bool:
 
 
 def kept(agents: Sequence[Agent], job_id: str) -> Answers:
-    """Return the newest evidence that each agent has kept of a job, if it has any."""
+    """Return the newest evidence that each agent has kept of a job, or why that is unknown."""
     with ThreadPoolExecutor(POOL_SIZE) as pool:
         found = pool.map(partial(_newest_kept, job_id=job_id), agents)
         return {node: one for node, one in found if one}
 
 
+def unread(answers: Answers) -> Iterator[str]:
+    """Yield why agents gave nothing."""
+    return (str(one["not_read"]) for one in answers.values() if "not_read" in one)
+
+
 def _newest_kept(agent: Agent, job_id: str) -> tuple[str, Mapping[str, Any]]:
-    """Return what an agent last kept of a job; nothing from an older agent."""
+    """Return what an agent last kept of a job, or why it is unknown; nothing from an older one."""
     try:
         listed = agent.json(f"{HANGS}?{urlencode({'job': job_id})}", MAXIMUM_PART_BYTES)
         node = agent.node or str(listed["node"])
@@ -78,7 +86,10 @@ def _newest_kept(agent: Agent, job_id: str) -> tuple[str, Mapping[str, Any]]:
             return node, {}
         query = urlencode({"job": job_id, "id": ids[-1]})
         found = agent.json(f"{HANGS}?{query}", MAXIMUM_KEPT_BYTES, ANSWER_SECONDS)["hang"]
-    except (AgentError, LookupError, TypeError):
+    except AgentError as error:
+        has_none = isinstance(error, StatusError) and error.status == NOT_FOUND
+        return agent.node or agent.url, {} if has_none else {"not_read": str(error)}
+    except (LookupError, TypeError):
         return agent.node or agent.url, {}
     return node, found if isinstance(found, dict) and found.get("job_id") == job_id else {}
 

@@ -15,6 +15,11 @@ from rankscope_analyzers.intake.credentials import Entry
 from rankscope_analyzers.text.name_lists import listed
 
 AGENT_SELECTOR = "app.kubernetes.io/name=rankscope-agent"
+
+UNLABELLED = "nothing is labelled rankscope-agent"
+NO_AGENT = f"there is no agent to ask: {UNLABELLED}"
+"""What is said of a cluster without agents."""
+
 TIMEOUT_SECONDS = 20.0
 
 FORBIDDEN = 403

@@ -24,6 +24,12 @@ def named(items: Iterable[object], one: str, many: str = "") -> str:
     return f"{one if len(texts) == 1 else many or f'{one}s'} {listed(texts)}"
 
 
+def shortened(sentences: Sequence[str]) -> str:
+    """Write the first sentences as one text, and how many more there are."""
+    more = len(sentences) - SHOWN
+    return "; ".join(sentences[:SHOWN]) + (f"; and {more} more" if more > 0 else "")
+
+
 def ranks_listed(ranks: Iterable[int]) -> str:
     """Write ranks in order, consecutive ones as runs: "0-7, 12, 13 and 40 more"."""
     ordered = sorted(set(ranks))

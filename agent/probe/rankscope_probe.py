@@ -1669,7 +1669,7 @@ class _StreamWaits(_DeviceWaits):
             finally:
                 self.captures = max(self.captures - 1, 0)
                 # None of one whose capture had begun before there were hooks.
-                before = getattr(captured, "_rankscope_launched", None)
+                before: Any = getattr(captured, "_rankscope_launched", None)
                 now = self.launched()
                 captured._rankscope_waits = None in (before, now) or now > before
 

@@ -148,6 +148,20 @@ def test_slots_of_the_extension_are_written_together_at_most_a_second_late(tmp_p
     made.close()
 
 
+def test_slots_of_more_steps_than_a_ring_holds_stay_within_the_extension(tmp_path: Path) -> None:
+    made = rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
+    (path,) = tmp_path.glob("*.ext")
+    size = path.stat().st_size
+    last = rankscope_probe._CAPACITY
+    made.written = last - 2
+    for _ in range(last + 10):
+        made.write(1, 10_000, 0, 10_000, 0, 7, 8, 2, 5, -1, 3)
+    made.flush()
+    made.close()
+    assert path.stat().st_size == size
+    assert [slot[0] for slot in slots(tmp_path)][6:10] == [131079, 131080, 65545, 65546]
+
+
 def test_slots_that_wait_around_the_end_of_the_ring_go_to_both_its_ends(tmp_path: Path) -> None:
     made = rankscope_probe._Ring(str(tmp_path), "2.13.0", None, 0)
     last = rankscope_probe._CAPACITY

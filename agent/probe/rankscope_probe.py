@@ -216,6 +216,7 @@ _WORKERS_LOOK_NS = 1_000_000_000
 _HALF, _WORD = struct.Struct("<e"), struct.Struct("<H")
 _LARGEST_HALF = 65504.0
 _LATE_NS = 1_000_000_000  # a slot of the extension may be written this long after its record
+_MAX_WAITING = 4096  # of such slots: empty steps, as of a mock-up, may be 80,000 in a second
 _PENDING_STEPS = 8  # by which the host is ahead of the device; more than frameworks queue
 _MAX_WAITS = 64  # backward passes of one step whose ends are timed: more micro-batches are rare
 _BUDGET = 0.001  # share of time that may be spent on timing what streams wait for
@@ -734,7 +735,7 @@ class _Ring:
             slot = self.pack_slot(seq, other_ns, cpu_wait_ns, marks, backwards, check)
             self.waiting.append(slot)
             self.waited_ns = waited_ns = self.waited_ns + step_ns
-            if waited_ns > _LATE_NS:
+            if waited_ns > _LATE_NS or not seq % _MAX_WAITING:
                 self.flush()
         attempt = self.attempt
         packed = self.pack(

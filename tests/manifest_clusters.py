@@ -26,7 +26,12 @@ OF_CLUSTER = {
         for more in ("", "Binding")
     ),
 }
-GPU_LABELS = {"nvidia.com/gpu.present", "cloud.google.com/gke-accelerator"}
+GPU_LABELS = {
+    *("nvidia.com/gpu.present", "cloud.google.com/gke-accelerator"),
+    *("eks.amazonaws.com/instance-gpu-manufacturer", "karpenter.k8s.aws/instance-gpu-manufacturer"),
+    "kubernetes.azure.com/accelerator",
+}
+"""Of GPU feature discovery, GKE, EKS Auto Mode, Karpenter on AWS, and AKS."""
 NOT_CANONICAL = re.compile(r".*\..*|[0-9]*000[mkMGTPE]?")
 FILLED_IN = (
     (re.compile(r"\.resourceRules\.\d+$"), "scope"),

@@ -286,12 +286,14 @@ def test_what_keeps_agents_from_starting_is_named_with_what_mends_it(api, kubeco
         "only where a ResourceQuota of the namespace speaks of it: ask its administrators" in said
     )
     assert "another namespace than rankscope takes transformers: daemonset/installation" in said
+    assert "(OpenShift admits agents by component openshift)" in said
     assert "component tls" not in said
     api.events = [warning(f"{KEPT[1]} \x1b[2J")]
     assert "\x1b" not in doctor(capsys, "--cluster")[1]
     for hidden in (None, [], [{}, {"involvedObject": 3, "message": []}]):
         api.events = hidden
-        assert "nothing is labelled rankscope-agent" in doctor(capsys, "--cluster")[1]
+        said = " ".join(doctor(capsys, "--cluster")[1].split())
+        assert "or component gpu-nodes finds no node with one of its labels" in said
 
 
 KEPT = (
@@ -306,6 +308,8 @@ KEPT = (
     " [rankscope-agent.rankscope]}]",
     'Error creating: pods "rankscope-agent-x" is forbidden: no PriorityClass with name'
     " rankscope-agent.team was found",
+    'Error creating: pods "rankscope-agent-" is forbidden: unable to validate against any security'
+    ' context constraint: [provider "anyuid": Forbidden: not usable by user or serviceaccount]',
 )
 
 FULL = (

@@ -15,6 +15,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from manifest_clusters import GPU_LABELS, affinity
 from manifest_mistakes import MISTAKES, agent, box, pod, put, within
 from manifest_parts import containers
 from manifest_rules import RULES, complaints
@@ -52,6 +53,8 @@ COMBINATIONS = [
     ("watch", "watch-shards"),
     ("watch", "watch-jobs", "tls", "watch-shards"),
     ("watch", "watch-jobs", "publish-nodes"),
+    ("watch", "openshift"),
+    ("tier-3", "nvml", "selinux", "watch", "openshift"),
     ("probe", "watch", "canary"),
     ("probe", "watch", "network-policy", "service-monitor", "canary", "tls"),
 ]
@@ -283,6 +286,30 @@ def test_unknown_fields_and_wrong_types_are_caught_by_the_schema(rendered, mutat
     assert invalid(agent(objects)) is None
     mutate(objects)
     assert invalid(agent(objects))
+
+
+def test_openshift_admits_agents_by_one_of_its_constraints_and_the_watch_by_another(rendered):
+    objects = rendered["openshift"]
+    assert pod(objects)["securityContext"]["seLinuxOptions"] == {"type": "spc_t"}
+    bound = {
+        (one["roleRef"]["name"].rpartition(":")[2], *(to["name"] for to in one["subjects"]))
+        for one in objects
+        if one["kind"] == "RoleBinding" and one["roleRef"]["kind"] == "ClusterRole"
+    }
+    assert bound == {("privileged", "rankscope-agent"), ("nonroot-v2", "rankscope-watch")}
+
+
+def test_agents_of_gpu_nodes_go_to_those_that_watches_avoid(rendered):
+    required = affinity(pod(rendered["gpu-nodes"]))[
+        "requiredDuringSchedulingIgnoredDuringExecution"
+    ]
+    sought = {
+        one["key"]
+        for term in required["nodeSelectorTerms"]
+        for one in term["matchExpressions"]
+        if one["operator"] in {"In", "Exists"}
+    }
+    assert sought == GPU_LABELS
 
 
 def test_tiers_differ_in_what_they_may_do_and_in_nothing_else(rendered):

@@ -41,6 +41,12 @@ FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError)
 NONE_HERE = "; without --agent or --cluster, this node's agent is asked"
 """What is added if the agent that is queried without any flag does not answer."""
 
+NONE_LABELLED = (
+    f"{UNLABELLED}: it is not installed there, or component gpu-nodes finds no node with one of its"
+    " labels"
+)
+"""A DaemonSet that no node fits has no pods, and no event says so."""
+
 STYLES = {"seen": "green", "not seen": "red", "off": "yellow"}
 
 
@@ -103,7 +109,7 @@ def _placed_pod(
     if found is None:
         return None
     if not found:
-        why = "; ".join((*kept, *found.doubts)) or UNLABELLED
+        why = "; ".join((*kept, *found.doubts)) or NONE_LABELLED
         raise InputError(f"no agent runs in the cluster: {why}")
     if not options.pod:
         return None

@@ -29,6 +29,10 @@ REMEDIES: tuple[tuple[re.Pattern[str], str], ...] = (
         "the namespace lacks the label pod-security.kubernetes.io/enforce=privileged: base sets it",
     ),
     (
+        re.compile(r"unable to validate against any security context constraint"),
+        "OpenShift admits agents by component openshift",
+    ),
+    (
         re.compile(r"insufficient quota to match these scopes"),
         "this cluster lets a priority class be used only where a ResourceQuota of the namespace"
         " speaks of it: ask its administrators for one that names rankscope-agent.NAMESPACE",

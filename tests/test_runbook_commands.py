@@ -48,6 +48,13 @@ def test_agents_are_asked_with_a_token(name):
             assert "--token-file" in words or "/" in words[2], words
 
 
+@pytest.mark.parametrize("name", BOOKS)
+def test_agents_are_not_asked_at_their_nodes_address_where_they_have_their_own(name):
+    text = (FOLDER / f"{name}.md").read_text(encoding="utf-8")
+    assert text.count("AGENT:9877") == text.count("](../commands.md#the-agent-of-one-node)")
+    assert ("NODE:9877" in text) == ("without Kubernetes `rankscope gpus" in text)
+
+
 def test_a_command_that_lacks_its_source_is_seen():
     with pytest.raises(SystemExit):
         parse(["rankscope", "diagnose", "--job", "JOB"])

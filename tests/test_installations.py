@@ -49,10 +49,7 @@ def test_the_label_that_the_documentation_gives_prometheus_objects_reaches_them(
     here = os.path.relpath(ROOT, tmp_path)
     parts = ("pod-monitor", "service-monitor", "prometheus-rules")
     listed = "".join(f"  - {here}/components/{name}\n" for name in parts)
-    (tmp_path / "kustomization.yaml").write_text(
-        f"resources: [{here}/overlays/plain]\ncomponents:\n{listed}{shown}"
-    )
-    objects = parsed(kustomize(tmp_path))
+    objects = with_plain_overlay(tmp_path, f"components:\n{listed}{shown}")
     kinds = {"PodMonitor", "ServiceMonitor", "PrometheusRule"}
     found = {
         (one["kind"], one["metadata"]["labels"].get("release"))
@@ -61,6 +58,31 @@ def test_the_label_that_the_documentation_gives_prometheus_objects_reaches_them(
     }
     assert found == {(kind, "kube-prometheus-stack") for kind in kinds}
     assert complaints(objects) == []
+
+
+def with_plain_overlay(folder: Path, rest: str) -> list[dict[str, Any]]:
+    (folder / "kustomization.yaml").write_text(
+        f"resources: [{os.path.relpath(ROOT, folder)}/overlays/plain]\n{rest}"
+    )
+    return parsed(kustomize(folder))
+
+
+def test_the_requests_that_the_documentation_gives_a_large_cluster_reach_the_watch(tmp_path):
+    (shown,) = re.findall(r"```yaml\n(patches:\n.*?)```", PAGE, re.DOTALL)
+    objects = with_plain_overlay(tmp_path, shown)
+    (watch,) = [box for name, _, box in containers(objects) if name.startswith("Deployment")]
+    assert watch["resources"]["requests"] == {"cpu": "500m", "memory": "4Gi"}
+    assert complaints(objects) == []
+
+
+def test_what_several_watches_replace_is_removed_as_the_documentation_says(tmp_path):
+    """`kubectl apply` leaves the Deployment of before, and two kinds of watches count twice."""
+    place = os.path.relpath(ROOT / "components/watch-shards", tmp_path)
+    objects = with_plain_overlay(tmp_path, f"components: [{place}]\n")
+    kinds = {one["kind"] for one in objects if one["metadata"]["name"] == "rankscope-watch"}
+    assert ("StatefulSet" in kinds, "Deployment" in kinds) == (True, False)
+    page = (ROOT.parent / "docs" / "scaling.md").read_text()
+    assert "kubectl -n rankscope delete deployment/rankscope-watch" in page
 
 
 @pytest.mark.parametrize("name", OVERLAYS)

@@ -112,8 +112,6 @@ def _run(given: Sequence[str]) -> int:
         command = _load(options.command)
     try:
         return command.run(options)
-    except BrokenPipeError:  # some commands' failures are all errors of the system
-        raise
     except command.FAILURES as error:
         _print_failure(options, error)
         return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -158,6 +159,44 @@ def share(text: str) -> float:
     return value
 
 
+def check_folder(path: Path, subject: str = "") -> None:
+    """Refuse a file in whose directory none can be made, before work is done for it.
+
+    Args:
+        path: of the file.
+        subject: what the message is about, if it is not the path.
+
+    Raises:
+        InputError: there is no such directory, or it is not writable.
+    """
+    refused = f"{subject or path} cannot be written: "
+    try:
+        is_there = path.parent.is_dir()
+    except OSError as error:
+        raise InputError(f"{refused}{error.strerror}") from None
+    if not is_there:
+        raise InputError(f"{refused}there is no directory {path.parent}")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise InputError(f"{refused}{path.parent} is not writable")
+
+
+def check_text(path: Path) -> None:
+    """Refuse a file that `write_text` cannot write, before work is done for it.
+
+    Raises:
+        InputError: it is a directory or not writable, or none can be made there.
+    """
+    try:
+        exists, is_directory = path.exists(), path.is_dir()
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
+    if not exists:
+        check_folder(path)
+    elif is_directory or not os.access(path, os.W_OK):
+        why = "it is a directory" if is_directory else "it is not writable"
+        raise InputError(f"{path} cannot be written: {why}")
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file that an option names.
 
@@ -167,7 +206,7 @@ def write_text(path: Path, text: str) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from None
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def age_seconds(age: str, option: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from rankscope_analyzers.arguments import connection, step_target
 from rankscope_analyzers.arguments.config_option import add_config
@@ -71,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="skip a check; repeatable",
     )
     parser.add_argument("--strict", action="store_true", help="treat warnings as failures")
-    parser.add_argument("--junit", metavar="FILE", help="also write a JUnit XML report")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write a JUnit XML report")
     add_output(parser)
 
 

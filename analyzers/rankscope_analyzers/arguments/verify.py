@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=[name for name in CRITERIA if name not in ALWAYS],
         help="skip a criterion; repeatable",
     )
-    parser.add_argument("--junit", metavar="FILE", help="also write a JUnit XML report")
+    parser.add_argument("--junit", type=Path, metavar="FILE", help="also write a JUnit XML report")
     add_output(parser)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from importlib.metadata import version
@@ -12,7 +11,7 @@ from pathlib import Path
 from rankscope_analyzers.captures import archive, contents, of_kept
 from rankscope_analyzers.captures.evidence import CaptureEvidence, EvidenceReader
 from rankscope_analyzers.captures.of_kept import CapturedDiagnosis
-from rankscope_analyzers.command import InputError, age_seconds, print_progress
+from rankscope_analyzers.command import InputError, age_seconds, check_folder, print_progress
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.fusion import gather, job_reports
 from rankscope_analyzers.intake import agent_evidence, agent_pages, job_objects
@@ -77,10 +76,7 @@ def _check_can_be_made(path: Path) -> None:
         raise InputError(f"the capture cannot be written: {error}") from None
     if exists:
         raise InputError(f"{path} already exists: a capture needs a new file")
-    if not path.parent.is_dir():
-        raise InputError(f"the capture cannot be written: there is no directory {path.parent}")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise InputError(f"the capture cannot be written: {path.parent} is not writable")
+    check_folder(path, "the capture")
 
 
 def _of_now(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rankscope_analyzers.arguments.diagnose import CORES
@@ -63,9 +65,13 @@ def run(options: argparse.Namespace) -> int:
     if options.scheduler:
         raise InputError("--scheduler needs --verdicts: it is for many traces")
     report_files.check(options)
+    if options.save:
+        with _saving():
+            saved.check(options.save)
     gathered, now = _gathered(options)
     if options.save:
-        _save(options.save, gathered, now)
+        with _saving():
+            saved.write(options.save, gathered, now)
     timing = diagnose_each(job for job in gathered.jobs if options.job in {None, job.job_id})
     if timing.unusable and not (timing.diagnoses or timing.errors):
         raise RecordError("; ".join(f"job {job}: {why}" for job, why in timing.unusable.items()))
@@ -81,11 +87,11 @@ def run(options: argparse.Namespace) -> int:
     if not reports:
         first = absent_job(options.job, gathered) if options.job else NO_JOB
         raise InputError("; ".join((first, *gathered.evidence.missing)))
-    report_files.write(options, reports)
     if options.json:
         print_json({job.job_id: job_json.as_object(job) for job in reports})
     elif not report_files.printed(options):
         terminal_report.show(open_console(no_color=options.no_color), reports)
+    report_files.write(options, reports)
     # A missing verdict must not be mistaken for a verdict.
     return 1 if all(job.verdict is None and job.missing for job in reports) else 0
 
@@ -110,14 +116,15 @@ def _saved(options: argparse.Namespace) -> list[Path]:
     return [directory for directory in on_disk if saved.is_saved(directory)]
 
 
-def _save(directory: Path, gathered: Gathered, now: float) -> None:
-    """Save what was read.
+@contextmanager
+def _saving() -> Iterator[None]:
+    """Convert what keeps a directory from being written to a message.
 
     Raises:
         InputError: it cannot be written.
     """
     try:
-        saved.write(directory, gathered, now)
+        yield
     except OSError as error:
         raise InputError(f"--save: {error}") from error
 

@@ -8,12 +8,12 @@ import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from rankscope_analyzers.arguments.step_target import target as step_target
 from rankscope_analyzers.command import (
     InputError,
     age_seconds,
+    check_text,
     print_json,
     write_text,
 )
@@ -60,13 +60,15 @@ def run(options: argparse.Namespace) -> int:
         )
     if options.node and not _of_nodes(options):
         raise InputError("--node needs agents: give --agent or --cluster")
-    answer = _answer(options)
     if options.junit:
-        write_text(Path(options.junit), report.junit(answer.checked, strict=options.strict))
+        check_text(options.junit)
+    answer = _answer(options)
     if options.json:
         print_json(answer.as_object())
     else:
         _show(answer, no_color=options.no_color)
+    if options.junit:
+        write_text(options.junit, report.junit(answer.checked, strict=options.strict))
     return report.exit_code(answer.checked, strict=options.strict)
 
 

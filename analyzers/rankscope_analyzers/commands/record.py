@@ -7,7 +7,15 @@ import sys
 import time
 from collections.abc import Sequence
 
-from rankscope_analyzers.command import InputError, age_seconds, print_progress, print_remark
+from rankscope_analyzers.command import (
+    STANDARD_OUTPUT,
+    InputError,
+    age_seconds,
+    check_text,
+    print_progress,
+    print_remark,
+    write_text,
+)
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.commands.absent_job import NO_JOB
 from rankscope_analyzers.fusion import gather, job_reports
@@ -25,7 +33,6 @@ FAILURES: tuple[type[Exception], ...] = (
     InputError,
     SourceError,
     RecordError,
-    OSError,
 )
 
 
@@ -33,12 +40,14 @@ def run(options: argparse.Namespace) -> int:
     """Write the record of a run.
 
     Raises:
-        InputError: there is no such job, or several, or nothing is known of it.
+        InputError: there is no such job, or several, or nothing is known of it, or the file cannot
+            be written.
         SourceError: no agent answers.
         RecordError: the job's records are invalid.
-        OSError: the file cannot be written.
     """
     since = time.time() - age_seconds(options.since, "--since")
+    if options.file != STANDARD_OUTPUT:
+        check_text(options.file)
     targets = connection.chosen_targets(options)
     print_progress(f"Asking {targets.named} for the run; a busy one takes up to a minute.")
     found = gather.of_agents(
@@ -57,10 +66,10 @@ def run(options: argparse.Namespace) -> int:
     for sentence in chosen[0].missing:
         print_remark(f"Not read: {sentence}")
     text = finite_json.text(record(chosen[0], facts_of_ranks), indent=1) + "\n"
-    if str(options.file) == "-":
+    if options.file == STANDARD_OUTPUT:
         sys.stdout.write(text)
     else:
-        options.file.write_text(text, encoding="utf-8")
+        write_text(options.file, text)
     return 0
 
 

@@ -12,6 +12,7 @@ from rankscope_analyzers.checkpoints.directory_report import DirectoryReport, ex
 from rankscope_analyzers.command import (
     InputError,
     age_seconds,
+    check_text,
     print_json,
     print_progress,
     print_remark,
@@ -61,18 +62,20 @@ def run(options: argparse.Namespace) -> int:
         rankscope_analyzers.steps.job_records.SourceError: no agent answers.
     """
     patience = age_seconds(options.wait, "--wait") if options.wait else 0.0
+    if options.junit:
+        check_text(options.junit)
     logs: Logs = None
     if options.nccl_log:
         logs = nccl_explanation.read(options.nccl_log), options.nccl_log
     one = _verified(options, logs, time.monotonic() + patience)
-    if options.junit:
-        write_text(Path(options.junit), report.junit(one))
     if options.json:
         print_json(one.as_object())
     else:
         console = open_console(no_color=options.no_color)
         console.print(report.table(one))
         console.print(report.summary(one), markup=False, highlight=False)
+    if options.junit:
+        write_text(options.junit, report.junit(one))
     return report.EXIT_CODES[one.answer]
 
 

@@ -34,6 +34,16 @@ MAX_BYTES = 1 << 29
 """Limit of evidence.json: the pages of 2,048 nodes, read twice, are some 300 MB of JSON."""
 
 
+def check(directory: Path) -> None:
+    """Refuse a directory that already holds something.
+
+    Raises:
+        OSError: it does (FileExistsError), or is no directory.
+    """
+    if directory.exists() and any(directory.iterdir()):
+        raise FileExistsError(f"{directory} is not empty: --save writes into a new directory")
+
+
 def write(directory: Path, found: Gathered, made_unix_seconds: float) -> None:
     """Write what was read into a new directory.
 
@@ -41,8 +51,7 @@ def write(directory: Path, found: Gathered, made_unix_seconds: float) -> None:
         OSError: it cannot be written, or already holds something (FileExistsError).
     """
     directory.mkdir(parents=True, exist_ok=True)
-    if any(directory.iterdir()):
-        raise FileExistsError(f"{directory} is not empty: --save writes into a new directory")
+    check(directory)
     jobs = [_write_job(directory, number, job) for number, job in enumerate(found.jobs)]
     kept = found.evidence
     whole = {

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from rankscope_analyzers.command import STANDARD_OUTPUT, InputError
+from rankscope_analyzers.command import STANDARD_OUTPUT, InputError, check_folder
 from rankscope_analyzers.fusion.job_report import JobReport
 from rankscope_analyzers.reports import html as html_report
 from rankscope_analyzers.reports import markdown as markdown_report
@@ -24,7 +24,8 @@ def check(options: argparse.Namespace) -> None:
     """Refuse what cannot be written, before the work is done.
 
     Raises:
-        InputError: a target exists and is not a regular file, or two outputs have the same target.
+        InputError: a target exists and is not a regular file, or its directory is not writable, or
+            two outputs have the same target.
     """
     if options.json and options.markdown == STANDARD_OUTPUT:
         raise InputError("--json and --markdown both print: give --markdown a FILE")
@@ -34,6 +35,7 @@ def check(options: argparse.Namespace) -> None:
         raise InputError(f"--html and --markdown cannot both be {options.html}")
     for path in _files(options):
         _refuse_special(path)
+        check_folder(path)
 
 
 def write(options: argparse.Namespace, reports: Sequence[JobReport]) -> None:

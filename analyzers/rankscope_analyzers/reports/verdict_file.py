@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from rankscope_analyzers.command import InputError
+from rankscope_analyzers.command import InputError, check_folder
 from rankscope_analyzers.steps import stored_traces
 from rankscope_analyzers.steps.trace_directories import Directory
 from rankscope_analyzers.stragglers import trace_verdicts
@@ -41,6 +41,7 @@ def run(
     """
     if workers < 1:
         raise InputError(f"--workers takes a number of at least 1, not {workers}")
+    check_folder(path)
     directories = [
         job for directory in directories for job in stored_traces.job_directories(directory)
     ]

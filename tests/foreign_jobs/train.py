@@ -1,6 +1,7 @@
 """A training script as users have them: DDP, several buckets, BatchNorm, clipping, a logged loss.
 
-It knows nothing of Rankscope. SLOW=<rank>:<where>:<milliseconds> makes a rank slow.
+It knows nothing of Rankscope. SLOW=<rank>:<where>:<milliseconds> makes a rank slow; if where is
+`shared`, rank 0 alone loads, for all.
 COMPUTING=<milliseconds> has every rank wait in its forward, as for a GPU, so that it takes less of
 a core.
 """
@@ -27,8 +28,20 @@ def delay(where):
 class Collate:
     def __call__(self, items):
         delay("data")
+        delay("shared")
         time.sleep(0.002)
         return torch.utils.data.default_collate(items)
+
+
+def batches(loader):
+    if WHERE != "shared":
+        yield from loader
+        return
+    loaded = iter(loader) if dist.get_rank() == 0 else None
+    for _ in range(len(loader)):
+        batch = [next(loaded) if loaded else None]
+        dist.broadcast_object_list(batch, 0)
+        yield batch[0]
 
 
 def main():
@@ -46,7 +59,7 @@ def main():
     loader = DataLoader(data, batch_size=32, sampler=sampler, collate_fn=Collate())
     done, steps = 0, int(os.environ["STEPS"])
     while done < steps:
-        for inputs, targets in loader:
+        for inputs, targets in batches(loader):
             delay("before")
             optimizer.zero_grad()
             outputs = model(inputs)

@@ -39,6 +39,7 @@ class Check:
 CHECKS: Sequence[Check] = (
     Check(cpu_starvation.starved_ranks, "host_transient", frozenset({"cpu_wait"})),
     Check(slow_input.slow_ranks, "data_loader", frozenset({"data"})),
+    Check(slow_input.slow_only_loader, "data_loader", frozenset({"data"})),
     Check(slow_input.slow_for_all, "storage_checkpoint", frozenset({"data"})),
     Check(slow_loaders.slow_for_all, "storage_checkpoint", frozenset({"data"})),
     Check(sample_imbalance.uneven_samples, "partition_imbalance", frozenset({"compute"})),

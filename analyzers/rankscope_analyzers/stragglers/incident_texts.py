@@ -49,6 +49,12 @@ TEMPLATES: Mapping[tuple[FaultClass, str], Template] = {
         "{who} wait{s} {ratio} for input as {its} peers ({values} a step)",
         "the slow phase, against the median of all ranks",
     ),
+    ("data_loader", "only_loader"): Template(
+        "data_seconds",
+        "{who} wait{s} {ratio} for input as {before} ({values} a step), and all others for it:"
+        " no other rank loads any",
+        "input time of the only rank that loads; with workers that load ahead it is next to none",
+    ),
     ("data_loader", "freeze"): Template(
         "data_seconds",
         "{who} stood still for its input, for {observed}",

@@ -63,6 +63,15 @@ class Steps:
         )  # fmt: skip
 
     @property
+    def loaded(self) -> Floats:
+        """Return input time, 0 of ranks that compute and do not load where others do."""
+        unknown = np.isnan(self.data)
+        if not unknown.any():
+            return self.data
+        some = ~unknown.all(axis=(1, 2, 3), keepdims=True)
+        return np.where(unknown & some & np.isfinite(self.compute), 0.0, self.data)
+
+    @property
     def rest(self) -> Floats:
         """Return the time that is neither input, compute, exchange nor waiting for a CPU."""
         unaccounted = self.step - self.data - self.compute - self.sync
@@ -220,7 +229,7 @@ def _stage_ready_times(steps: Steps) -> Floats:
     replica does not affect typical distances, but would affect differences of medians. The last
     stage is that of the fastest replica: what delays all replicas is the work, not a rank.
     """
-    ready = median(steps.data + steps.compute, 3)[..., 0]
+    ready = median(steps.loaded + steps.compute, 3)[..., 0]
     compute = median(steps.compute[:, -1:], 3)[..., 0]
     last = np.fmin.reduce(compute, axis=2)
     apart = reference(ready[:, :-1] - ready[:, 1:], (2,))[..., 0]
@@ -229,8 +238,8 @@ def _stage_ready_times(steps: Steps) -> Floats:
 
 def _unchained(steps: Steps, shape: Shape) -> Floats:
     """Return (n, P) the compute of each stage in the median replica."""
-    arrival = np.fmax.reduce(steps.data, axis=3)
-    ready = median(steps.data + steps.compute, 3)[..., 0]
+    arrival = np.fmax.reduce(steps.loaded, axis=3)
+    ready = median(steps.loaded + steps.compute, 3)[..., 0]
     weights = stage_weights(arrival, ready, shape.microbatches)
     return np.asarray(median(weights, 2)[..., 0])
 
@@ -255,8 +264,8 @@ def _waits(steps: Steps, shape: Shape, residual: Floats) -> Floats:
     if shape.pipeline == shape.tensor == 1:
         return np.zeros_like(steps.data)
     stall = np.where(residual > STALL_SHARE * steps.step, residual, 0.0)
-    own = steps.data + steps.compute + stall
-    arrival = np.fmax.reduce(steps.data, axis=3)
+    own = steps.loaded + steps.compute + stall
+    arrival = np.fmax.reduce(steps.loaded, axis=3)
     busy = np.fmax.reduce(own, axis=3) - arrival
     arrival, busy = _filled(arrival), _filled(busy)
     ready = gradients_ready(arrival, busy, shape.microbatches)

@@ -269,7 +269,7 @@ class Run:
         known = frozenset(
             part
             for part, field in KNOWN_BY.items()
-            if field in newest and _known_share(newest[field]) >= KNOWN_SHARE
+            if field in newest and _known_share(newest[field], part) >= KNOWN_SHARE
         )
         return View(
             shape=self.shape,
@@ -363,8 +363,16 @@ class Run:
         return Spikes(longest, per_node, worst)
 
 
-def _known_share(values: Floats) -> float:
-    return np.count_nonzero(np.isfinite(values)) / values.size
+def _known_share(values: Floats, part: Part) -> float:
+    """Return the share of the ranks and steps in which a part is measured.
+
+    Of input, it is that of the ranks which load any: some load for others, which wait for them in a
+    broadcast and fetch nothing themselves.
+    """
+    known = np.isfinite(values)
+    if part == "data":
+        known = known[:, known.any(axis=0)]
+    return np.count_nonzero(known) / max(known.size, 1)
 
 
 def _extend(fields: dict[str, RecentRows], name: str, values: Floats, keep: int) -> None:

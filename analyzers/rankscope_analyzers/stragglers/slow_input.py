@@ -1,4 +1,8 @@
-"""Conclusions from input time: some ranks wait for data (data_loader), or all do (storage)."""
+"""Conclusions from input time: some ranks wait for data (data_loader), or all do (storage).
+
+In many jobs one rank loads for all, and the others wait for its broadcast: it is compared with
+itself, as nobody else loads.
+"""
 
 from __future__ import annotations
 
@@ -123,24 +127,77 @@ def slow_for_all(view: View) -> Candidate | None:
 
     More samples than at the start take as much longer to load.
     """
-    if view.baseline is None:
+    rise = _increase(view)
+    if view.baseline is None or rise is None or _only_loader(view) is not None:
         return None
-    usual, more = view.baseline, view.more_work
-    rise = view.data_median - max(usual.data, usual.data_mean) * more
-    limit = MINIMUM_COST * view.step_seconds
-    least = max(limit, attribution.MINIMUM_SECONDS)
-    together = float((rise[-COST_STEPS:] > limit / 2).mean()) > MINIMUM_SHARE
-    chance = SIGNIFICANCE * usual.data_noise * more / np.sqrt(len(rise))
-    if not (together and float(mean(rise)) > max(least, chance)):
-        rise = _alternating_increase(view)
-        chance = SIGNIFICANCE * usual.waits_noise * more / np.sqrt(len(rise) / 2)
-        if not float(rise.min()) > max(least, chance):
-            return None
-    before = max(usual.data, usual.data_mean) * more
+    before = _usual(view.baseline) * view.more_work
     cost = _share_lost_by_all(view, rise, view.baseline)
     observed = before + float(mean(rise))
     candidate = Candidate("storage_checkpoint", cost, (), -1, observed, before, shown_by="input")
     return candidate.with_extent(rise)
+
+
+def slow_only_loader(view: View) -> Candidate | None:
+    """Return the only rank that loads, if all others wait for its input.
+
+    Either longer than at the start, or for so much of each step that it matters since when.
+    """
+    position = _only_loader(view)
+    if position is None:
+        return None
+    before = 0.0
+    rise = _increase(view)
+    if view.baseline is not None and rise is not None:
+        before = _usual(view.baseline) * view.more_work
+    else:
+        rise = view.data_median
+        if not float(mean(rise)) > LARGE_SHARE * view.step_seconds:
+            return None
+    loads = np.isfinite(mean(view.input))
+    excess = np.where(loads, float(mean(rise)), np.nan)
+    if not attribution.is_conclusive(view, excess, loads):
+        return None
+    cost = float(mean(rise[-COST_STEPS:])) / float(mean(view.duration[-COST_STEPS:]))
+    observed = before + float(mean(rise))
+    candidate = Candidate(
+        "data_loader", cost, (position,), -1, observed, before, shown_by="only_loader"
+    )
+    return candidate.with_extent(rise)
+
+
+LARGE_SHARE = 0.2
+"""Share of the step for which all others wait for the input of the only rank that loads: from then
+on it is reported even if it was as slow at the start. Without workers that load ahead, a few
+hundredths are usual."""
+
+
+def _only_loader(view: View) -> int | None:
+    """Return the position of the rank that loads for all, None unless there is exactly one."""
+    loads = np.flatnonzero(np.isfinite(view.input).any(axis=0))
+    timed = np.isfinite(view.compute).any(axis=0)
+    return int(loads[0]) if len(loads) == 1 and np.count_nonzero(timed) > 1 else None
+
+
+def _usual(baseline: Baseline) -> float:
+    """Return the input time of the start, seconds."""
+    return max(baseline.data, baseline.data_mean)
+
+
+def _increase(view: View) -> Floats | None:
+    """Return (n,) how much longer ranks wait for input than at the start, None if they do not."""
+    if view.baseline is None:
+        return None
+    usual, more = view.baseline, view.more_work
+    rise = view.data_median - _usual(usual) * more
+    limit = MINIMUM_COST * view.step_seconds
+    least = max(limit, attribution.MINIMUM_SECONDS)
+    together = float((rise[-COST_STEPS:] > limit / 2).mean()) > MINIMUM_SHARE
+    chance = SIGNIFICANCE * usual.data_noise * more / np.sqrt(len(rise))
+    if together and float(mean(rise)) > max(least, chance):
+        return rise
+    rise = _alternating_increase(view)
+    chance = SIGNIFICANCE * usual.waits_noise * more / np.sqrt(len(rise) / 2)
+    return rise if float(rise.min()) > max(least, chance) else None
 
 
 def _share_lost_by_all(view: View, rise: Floats, baseline: Baseline) -> float:

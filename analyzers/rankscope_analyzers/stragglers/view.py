@@ -253,7 +253,7 @@ class Candidate:
         stages: compute of each pipeline stage, for classes about stages.
         shown_by: how a class shows that can show in several ways: "cpu_wait",
             "freeze", "wait", "input", "workers", "checkpoint", "samples", "exchange", "steps",
-            "most", "from_start", "ranks", "stage".
+            "most", "from_start", "ranks", "stage", "only_loader".
         sample_imbalance: how unevenly samples are distributed, if that is the fault.
         began: step of the window in which it began, as far as the window shows.
         ended: last step of the window that shows it, -1 for the newest one.

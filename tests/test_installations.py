@@ -15,6 +15,7 @@ import kubeconfigs
 from fake_objects import FakeObjects, key
 from manifest_parts import containers
 from manifest_rules import complaints
+from rankscope_analyzers.configuration.example import EXAMPLE
 from rendered_manifests import PATIENCE_SECONDS, ROOT, kustomize, parsed
 from servers import require_tool
 
@@ -73,6 +74,21 @@ def test_the_requests_that_the_documentation_gives_a_large_cluster_reach_the_wat
     (watch,) = [box for name, _, box in containers(objects) if name.startswith("Deployment")]
     assert watch["resources"]["requests"] == {"cpu": "500m", "memory": "4Gi"}
     assert complaints(objects) == []
+
+
+def test_the_watch_is_given_the_file_that_the_documentation_makes_a_map_of(tmp_path):
+    """Its name changes with the file, so that pods of a watch that reads it once are replaced."""
+    page = (ROOT.parent / "docs" / "configuration.md").read_text()
+    (shown,) = re.findall(r"```yaml\n(components:.*?)```", page, re.DOTALL)
+    (tmp_path / "rankscope.yaml").write_text(EXAMPLE)
+    here = os.path.relpath(ROOT, tmp_path)
+    objects = with_plain_overlay(tmp_path, shown.replace("rankscope/daemonset", here))
+    (made,) = [one for one in objects if one["kind"] == "ConfigMap"]
+    assert made["data"] == {"rankscope.yaml": EXAMPLE}
+    (watch,) = [one for one in objects if one["kind"] == "Deployment"]
+    volumes = {one["name"]: one for one in watch["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["config"]["configMap"]["name"] == made["metadata"]["name"]
+    assert made["metadata"]["name"] != "rankscope-config"
 
 
 def test_what_several_watches_replace_is_removed_as_the_documentation_says(tmp_path):

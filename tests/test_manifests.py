@@ -54,6 +54,8 @@ COMBINATIONS = [
     ("watch", "watch-jobs", "tls", "watch-shards"),
     ("watch", "watch-jobs", "publish-nodes"),
     ("watch", "openshift"),
+    ("watch", "configuration"),
+    ("watch", "configuration", "tls", "watch-shards"),
     ("tier-3", "nvml", "selinux", "watch", "openshift"),
     ("probe", "watch", "canary"),
     ("probe", "watch", "network-policy", "service-monitor", "canary", "tls"),

@@ -55,6 +55,13 @@ def test_agents_are_not_asked_at_their_nodes_address_where_they_have_their_own(n
     assert ("NODE:9877" in text) == ("without Kubernetes `rankscope gpus" in text)
 
 
+def test_drills_ask_agents_with_a_token():
+    page = (FOLDER.parent / "game_day.md").read_text(encoding="utf-8")
+    asked = re.findall(r"rankscope \w+ --cluster[^\n`]*", page)
+    assert len(asked) == 3
+    assert [one for one in asked if "--token-file" not in one] == []
+
+
 def test_a_command_that_lacks_its_source_is_seen():
     with pytest.raises(SystemExit):
         parse(["rankscope", "diagnose", "--job", "JOB"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -12,7 +13,7 @@ from observed_series import observed, series
 from rankscope_agent.contract.metrics import rdma
 from rankscope_analyzers.captures.evidence import CaptureEvidence
 from rankscope_analyzers.captures.objects import without_secrets
-from rankscope_analyzers.command import age_seconds
+from rankscope_analyzers.command import InputError, age_seconds
 from rankscope_analyzers.commands import diff, watch, watch_setup, watch_streaming
 from rankscope_analyzers.commands.watch_streaming import AgentPages, StreamingCycle
 from rankscope_analyzers.datasets.comparison import Compared
@@ -34,6 +35,14 @@ from test_watch import watch_command_options
 )
 def test_ages_are_in_seconds_minutes_hours_and_days(age, seconds):
     assert age_seconds(age, "--since") == seconds
+
+
+def test_an_age_is_no_longer_than_a_pause_can_be():
+    with pytest.raises(OverflowError):
+        time.sleep(106_752 * 86_400.0)
+    assert age_seconds("100000d", "--interval") == 8.64e9
+    with pytest.raises(InputError, match="takes an age"):
+        age_seconds("100001d", "--interval")
 
 
 @pytest.mark.parametrize(

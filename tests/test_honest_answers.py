@@ -232,7 +232,11 @@ def test_a_table_of_jobs_says_whose_agents_are_not_believed(unlisted, capsys):
     with Agent(ranks=range(4)) as agent:
         unlisted({"n0": f"http://{agent.url}"}, "agents of node n1: a, b; none is believed")
         assert cli.main(["jobs", "--cluster"]) == 1
-    assert "Not seen: agents of node n1: a, b" in capsys.readouterr().out
+        assert "Not seen: agents of node n1: a, b" in capsys.readouterr().out
+        assert cli.main(["jobs", "--cluster", "--json"]) == 1
+    printed = capsys.readouterr()
+    assert list(json.loads(printed.out)) == ["t/j"]
+    assert printed.err.startswith("Not seen: agents of node n1: a, b")
 
 
 @pytest.mark.parametrize("command", [*BY_PAGES, ("jobs",), ("diagnose",)])

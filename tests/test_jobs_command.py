@@ -136,6 +136,7 @@ class Clock:
     [
         (("--refresh", "1"), "--refresh takes 2 seconds or more"),
         (("--refresh", "nan"), "--refresh takes 2 seconds or more"),
+        (("--refresh", "inf"), "--refresh takes 2 seconds or more"),
         (("--refresh", "5", "--json"), "leave out --refresh"),
         (("--since", "soon"), "--since takes an age"),
     ],

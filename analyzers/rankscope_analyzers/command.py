@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import sys
@@ -19,6 +20,10 @@ STANDARD_OUTPUT = Path("-")
 """What an option for a file accepts instead of one."""
 
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+LONGEST_SECONDS = 100_000 * 86400.0
+"""Longest time that an option takes: Python counts the nanoseconds of a pause in 63 bits, 106,751
+days."""
 
 
 class InputError(Exception):
@@ -217,9 +222,10 @@ def age_seconds(age: str, option: str) -> float:
         option: that it was given to.
 
     Raises:
-        InputError: it is invalid.
+        InputError: it is invalid, or too long.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", age)
-    if not match:
+    seconds = float(match[1]) * SECONDS[match[2]] if match else math.inf
+    if seconds > LONGEST_SECONDS:
         raise InputError(f"{option} takes an age such as 30m or 2h, not {age!r}")
-    return float(match[1]) * SECONDS[match[2]]
+    return seconds

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from rich.console import Console
 
 from rankscope_analyzers.command import (
+    LONGEST_SECONDS,
     InputError,
     age_seconds,
     print_json,
@@ -51,8 +52,10 @@ def run(options: argparse.Namespace) -> int:
             agents.
         rankscope_analyzers.steps.job_records.SourceError: no agent answers.
     """
-    if options.refresh is not None and not options.refresh >= LEAST_SECONDS:
-        raise InputError(f"--refresh takes {LEAST_SECONDS:g} seconds or more")
+    if options.refresh is not None and not LEAST_SECONDS <= options.refresh <= LONGEST_SECONDS:
+        raise InputError(
+            f"--refresh takes {LEAST_SECONDS:g} seconds or more, not {options.refresh}"
+        )
     if options.refresh is not None and options.json:
         raise InputError("--json prints one object: leave out --refresh")
     earlier, errors = gather.EarlierPolls(COMPARISON_SECONDS), ErrorLog(print_remark)
@@ -63,6 +66,8 @@ def run(options: argparse.Namespace) -> int:
     code = 1 if missing and all(job.state == job_table.UNKNOWN for job in jobs) else 0
     if options.json:
         print_json({job.job_id: asdict(job) for job in jobs})
+        for sentence in missing:
+            print_remark(f"Not seen: {sentence}.")
         return code
     console = open_console(no_color=options.no_color)
     _show(console, jobs, missing)

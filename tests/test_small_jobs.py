@@ -42,3 +42,11 @@ def test_two_of_four_ranks_that_are_equally_slow_are_no_chance(timing):
 def test_a_host_that_stalls_one_of_two_ranks_is_found():
     stalls = Fault("compute", (1,), 0.4, first_step=40, share=0.2)
     assert ("host_transient", (1,)) in told(Job(ranks=2, faults=(stalls,)), 1, "wall")
+
+
+@pytest.mark.parametrize("ranks", [3, 4, 6])
+@pytest.mark.parametrize("lasts", [8, 12])
+def test_a_rank_that_is_slow_at_times_has_no_uneven_sequences(ranks, lasts):
+    times = range(100, 200, 2 * lasts)
+    faults = tuple(Fault("compute", (1,), 0.5, at, at + lasts) for at in times)
+    assert told(Job(ranks=ranks, faults=faults), 2, "kernel") == [("gpu_compute", (1,))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Floats
-from rankscope_analyzers.numeric.medians import mean, median, typical
+from rankscope_analyzers.numeric.medians import mean, median, spread, typical
 from rankscope_analyzers.numeric.peers import NORMAL_CONSISTENCY
 from rankscope_analyzers.stragglers.pipeline import gradients_ready
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
@@ -134,18 +134,22 @@ def uneven_sequences(view: View) -> Candidate | None:
     fewest = FEWEST_IF_WALL if view.shape.wall else FEWEST_REPLICAS
     if count < fewest or len(view.replica) < FEWEST_STEPS:
         return None
-    spread = spread_within_steps(view.replica, view.shape.wall)
+    apart = spread_within_steps(view.replica, view.shape.wall)
     before = view.baseline.replica_spread if view.baseline else 0.0
-    grown = before > 0 and spread > max(GROWN * before, NOTICEABLE)
-    if not (spread > UNEQUAL or grown) or not _leader_changes(ratios, count):
+    grown = before > 0 and apart > max(GROWN * before, NOTICEABLE)
+    if not (apart > UNEQUAL or grown):
+        return None
+    uneven = _uneven_steps(ratios)
+    usual = view.baseline.replica if view.baseline else None
+    if not _leader_changes(uneven, count) or _have_become_slow(uneven, usual):
         return None
     newest = view.replica[-COST_STEPS:]
     lead = np.fmax.reduce(newest, axis=1) - mean(newest, axis=1)
     work = np.fmax.reduce(view.stage[-COST_STEPS:], axis=1)
     lost = float(mean(lead * work / view.duration[-COST_STEPS:]))
     ordinary = before if before < UNEQUAL else 0.0
-    cost = lost * max(0.0, 1 - ordinary / spread)
-    return Candidate("partition_imbalance", cost, (), -1, spread, before or NOTICEABLE)
+    cost = lost * max(0.0, 1 - ordinary / apart)
+    return Candidate("partition_imbalance", cost, (), -1, apart, before or NOTICEABLE)
 
 
 def spread_within_steps(ratios: Floats, wall: bool) -> float:
@@ -173,5 +177,35 @@ def _leader_changes(ratios: Floats, count: int) -> bool:
     return bool(most <= min(allowed, MOST_LED))
 
 
+def _uneven_steps(ratios: Floats) -> Floats:
+    """Return the steps in which replicas differ.
+
+    Between the episodes of a replica that is slow at times, any of them leads.
+    """
+    lead = np.nan_to_num(np.fmax.reduce(ratios, axis=1) - mean(ratios, axis=1))
+    level = float(np.sort(lead)[-max(1, len(lead) // 4) :].mean())
+    return np.asarray(ratios[lead >= HARDLY * level])
+
+
+def _have_become_slow(ratios: Floats, usual: Floats | None) -> bool:
+    """Return True if replicas have become slow to stay so: of several, another one leads each time.
+
+    Args:
+        ratios: (n, D) compute of each replica over the others'.
+        usual: (D,) the same at the start, None if that is unknown.
+    """
+    if usual is None:
+        return False
+    lasting, between = spread(mean(ratios) - usual), spread(ratios.T)
+    return bool(lasting**2 > MOST_LASTING * mean(between**2))
+
+
 MOST_LED = 0.7
 """A replica that leads in more steps than this is the culprit, however few replicas there are."""
+
+HARDLY = 0.25
+"""Share of the lead in the most uneven steps below which replicas hardly differ in a step."""
+
+MOST_LASTING = 0.5
+"""Share of the variance between replicas: work that moves leaves one in as many as there are
+steps."""

@@ -50,3 +50,12 @@ def test_a_rank_that_is_slow_at_times_has_no_uneven_sequences(ranks, lasts):
     times = range(100, 200, 2 * lasts)
     faults = tuple(Fault("compute", (1,), 0.5, at, at + lasts) for at in times)
     assert told(Job(ranks=ranks, faults=faults), 2, "kernel") == [("gpu_compute", (1,))]
+
+
+@pytest.mark.parametrize("first", [0, 100])
+@pytest.mark.parametrize("ranks", [4, 6])
+def test_half_of_the_ranks_cost_what_they_need_beyond_the_other_half(ranks, first):
+    slow = Fault("compute", tuple(range(ranks // 2)), 0.4, first_step=first)
+    (found,) = findings(records(Job(ranks=ranks, faults=(slow,)), 1))
+    assert (found.kind, len(found.where.ranks)) == ("gpu_compute", ranks // 2)
+    assert found.known_cost.lost_fraction == pytest.approx(0.4 / 1.6, rel=0.05)

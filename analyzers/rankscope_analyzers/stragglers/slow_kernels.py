@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Booleans, Floats
-from rankscope_analyzers.numeric.medians import mean, spread, typical
+from rankscope_analyzers.numeric.medians import mean, median, spread, typical
 from rankscope_analyzers.stragglers import attribution, uneven_work
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
@@ -181,7 +181,7 @@ def _candidate(
     if not attribution.is_conclusive(view, _seconds_beyond(mean(view.compute), level), accused):
         return None
     newest = view.compute[-COST_STEPS:]
-    healthy = newest / (1 + np.maximum(stage_excess(view, newest), 0.0))
+    healthy = newest / (1 + np.maximum(_excess_over_healthy(view, newest, accused), 0.0))
     cost = view.saved_share(np.where(accused[None], healthy, newest))
     if cost < MINIMUM_COST:
         return None
@@ -225,9 +225,13 @@ def _seconds_beyond(compute: Floats, level: Floats) -> Floats:
 TINY = 1e-12
 
 
-def stage_excess(view: View, newest: Floats) -> Floats:
-    """Return (n, P, D, T) the relative excess of ranks over the median of their stage."""
-    count = len(newest)
+def _excess_over_healthy(view: View, newest: Floats, accused: Booleans) -> Floats:
+    """Return (n, P, D, T) the relative excess of ranks over the healthy ones of their stage.
+
+    Where a stage has none, over its median: half of a small stage may be accused, and lies in it.
+    """
+    healthy = median(np.where(accused, np.nan, newest), (2, 3))
+    stage = view.stage[-len(newest) :][:, :, None, None]
     with np.errstate(divide="ignore", invalid="ignore"):  # ranks that computed nothing
-        by_stage = newest / view.stage[-count:][:, :, None, None] - 1
+        by_stage = newest / np.where(np.isfinite(healthy), healthy, stage) - 1
     return np.asarray(np.where(np.isfinite(by_stage), by_stage, 0.0))

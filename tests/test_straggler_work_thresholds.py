@@ -25,8 +25,9 @@ def ranks_of(candidate):
 
 
 def hits(on_first, elsewhere):
-    """Return stalls of rank 0, and of a rank on each of the next nodes in turn."""
-    ranks = [0] * on_first + [4 * (1 + turn % 3) for turn in range(elsewhere)]
+    """Return stalls of each rank on the first node, and of one on each of the next, in turn."""
+    ranks = [turn % 4 for turn in range(on_first)]
+    ranks += [4 * (1 + turn % 3) for turn in range(elsewhere)]
     return {1 + 3 * at: rank for at, rank in enumerate(ranks)}
 
 
@@ -58,6 +59,21 @@ class TestHostStalls:
     ):
         found = host_stalls.stalled_ranks(stalled(shape(replicas=4 * nodes), hits(count, 0)))
         assert (found is not None) is told
+
+    @pytest.mark.parametrize(("count", "named"), [(2, None), (3, (0,))])
+    def test_one_rank_that_has_all_stalls_is_named_where_its_node_may_have_them_by_chance(
+        self, count, named
+    ):
+        struck = {1 + 3 * at: 0 for at in range(count)}
+        found = host_stalls.stalled_ranks(stalled(shape(replicas=16, per_node=8), struck))
+        assert ranks_of(found) == named
+
+    @pytest.mark.parametrize("timing", [{"wall": True}, {}])
+    def test_no_rank_is_where_each_waits_for_the_others_of_its_replica(self, timing):
+        struck = {1 + 3 * at: 0 for at in range(5)}
+        arranged = shape(replicas=8, tensor=2, per_node=8, **timing)
+        found = host_stalls.stalled_ranks(stalled(arranged, struck))
+        assert ranks_of(found) == (None if timing else (0,))
 
     @pytest.mark.parametrize(("many", "told"), [(6, False), (7, True)])
     def test_stalls_all_over_the_job_in_more_than_six_of_forty_steps_are_no_bad_luck(

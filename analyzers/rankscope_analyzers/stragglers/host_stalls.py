@@ -46,27 +46,25 @@ RATE_STALLS = 6
 
 
 def stalled_ranks(view: View) -> Candidate | None:
-    """Return the node whose host stalls its ranks, or stalls all over the job."""
+    """Return the node whose host stalls its ranks, one of its ranks, or stalls all over the job."""
     struck = view.spikes.longest > 0
     count = int(struck.sum())
     if count < NODE_STALLS:
         return None
-    alone = view.shape.node_count < 2
-    if not alone and len(
-        suspects := _suspects(view.spikes.nodes, chance_share := _chance_share(view), count)
-    ):
-        hits, likely = int(view.spikes.nodes[suspects[0]]), float(chance_share[suspects[0]])
-        if some_hit_so_often(count, hits, likely) > CHANCE:
-            return None
-        certainty = 1.0 if len(suspects) == 1 else REPLICA_CERTAINTY
-        return _candidate(view, _ranks(view, suspects), certainty, view.spikes.longest)
-    stalls = view.spikes.longest
-    ranks = _single_rank(view, struck, CHANCE) if alone else ()
+    stalls, alone = view.spikes.longest, view.shape.node_count < 2
+    suspects, likely = _suspects(view, count)
+    if len(suspects):
+        hits = int(view.spikes.nodes[suspects[0]])
+        if some_hit_so_often(count, hits, likely) <= CHANCE:
+            certainty = 1.0 if len(suspects) == 1 else REPLICA_CERTAINTY
+            return _candidate(view, _ranks(view, suspects), certainty, stalls)
+    by_rank = alone or view.shape.contents != "waits"  # elsewhere a stall is of a whole replica
+    ranks = _single_rank(view, struck, CHANCE) if by_rank else ()
     if alone and not ranks and (ranks := _single_rank(view, far := _long(stalls), CHANCE_OF_LONG)):
         stalls = np.where(far, stalls, 0.0)
     often = float(struck[-LONG_STEPS:].sum()) > ANY_RANK_SHARE * LONG_STEPS
     often = often or int(struck[-DENSE_STEPS:].sum()) >= DENSE_STALLS
-    if not ranks and (view.crowded or not often):
+    if not ranks and (len(suspects) or view.crowded or not often):
         return None  # on shared CPUs every rank is stopped occasionally
     return _candidate(
         view, ranks, 1.0 if ranks else CERTAINTY_WITHOUT_LOCATION, _stalls_of(view, ranks, stalls)
@@ -90,14 +88,19 @@ def _chance_share(view: View) -> Floats:
     return np.asarray(np.minimum(held * per_node.sum() / (struck * held.sum()), 1.0))
 
 
-def _suspects(per_node: Integers, chance_share: Floats, count: int) -> Integers:
-    """Return the indistinguishable nodes that nearly all stalls hit.
+def _suspects(view: View, count: int) -> tuple[Integers, float]:
+    """Return the indistinguishable nodes that nearly all stalls hit, and the share of chance.
 
     A node that every stall must hit is left out.
     """
+    per_node = view.spikes.nodes
+    if view.shape.node_count < 2:
+        return per_node[:0], 1.0
+    chance_share = _chance_share(view)
     most = np.flatnonzero((per_node == per_node.max()) & (chance_share < 1))
     share = np.minimum(NODE_SHARE + NODE_SHARE_OF_TWO * 2 * chance_share[most], 1.0)
-    return np.asarray(most[per_node[most] >= count * share])
+    found = most[per_node[most] >= count * share]
+    return found, float(chance_share[found[0]]) if len(found) else 1.0
 
 
 def _long(stalls: Floats) -> Booleans:
@@ -109,7 +112,7 @@ def _long(stalls: Floats) -> Booleans:
 
 
 def _single_rank(view: View, chosen: Booleans, chance: float) -> tuple[int, ...]:
-    """Return the rank that had nearly all of some stalls, for a job on a single node.
+    """Return the rank that had nearly all of some stalls.
 
     Args:
         view: the newest steps.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,7 @@ from rankscope_agent.sources.evidence.process_states import process_state
 from rankscope_agent.sources.evidence.ras_report import RasReports
 from rankscope_agent.sources.evidence.saved_evidence import SavedEvidence
 from rankscope_agent.sources.evidence.stalled_jobs import StalledJob, StalledJobs
+from rankscope_agent.sources.kernel_log.kmsg import KmsgSource
 from rankscope_agent.sources.kernel_log.records import Batch, Record
 from ring_writer import NS
 from standing_jobs import NOW, Clock, evidence_of, standing_ring
@@ -180,6 +182,17 @@ def test_the_newest_2000_lines_of_the_kernel_are_kept_of_1024_characters():
     assert (len(found["lines"]), found["left_out"]) == (2000, 1)
     assert found["lines"][0].endswith(" line")
     assert found["lines"][-1].endswith(" " + "x" * 1024)
+
+
+def test_the_newest_lines_of_the_kernels_log_are_kept_however_many_it_holds(tmp_path):
+    lines = [b"4,%d,%d,-;line %d\n" % (number, number, number) for number in range(25_000)]
+    lines.append(b"4,25000,25000,-;NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus\n")
+    (tmp_path / "kmsg").touch()
+    reads = iter([*lines, b"", b""])
+    ring = KmsgSource(os.open(tmp_path / "kmsg", os.O_RDONLY), lambda *_: next(reads))
+    found = kernel_lines([lambda: ring], 0.0)
+    assert (len(found["lines"]), found["left_out"]) == (2000, 23_001)
+    assert "Xid" in found["lines"][-1]
 
 
 @pytest.mark.parametrize(("size", "first"), [(2 * MEBI, "first"), (2 * MEBI + 1, "the end")])

@@ -152,6 +152,13 @@ def test_four_mebibytes_are_held_in_memory(tmp_path, monkeypatch, size, left):
     assert kept.names() == [name(number) for number in range(6 - left, 6)]
 
 
+def test_what_could_not_be_written_leaves_at_most_one_file(tmp_path):
+    for number in range(3):
+        (tmp_path / "hangs" / f"{name(number)}.json.gz").mkdir(parents=True)
+        assert SavedEvidence(tmp_path).put(name(number), {})
+    assert len(list((tmp_path / "hangs").glob("*.tmp"))) == 1
+
+
 @pytest.mark.parametrize(("size", "read"), [(64 * MEBI, {"a": 1}), (64 * MEBI + 1, None)])
 def test_one_unpacks_to_64_mebibytes_at_most(tmp_path, size, read):
     (tmp_path / "hangs").mkdir()

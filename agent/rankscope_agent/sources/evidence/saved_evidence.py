@@ -33,6 +33,8 @@ MAX_TEXT_BYTES = 64 << 20
 
 NAME = re.compile(r"\d{10,12}-[0-9a-f]{8}")
 ENDING = ".json.gz"
+UNFINISHED = "unfinished.tmp"
+"""The same file for all: what a full disk leaves of one is overwritten by the next."""
 
 
 class SavedEvidence:
@@ -83,7 +85,7 @@ class SavedEvidence:
 
     def _write(self, name: str, packed: bytes) -> None:
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        made = self._folder / f"{name}.tmp"
+        made = self._folder / UNFINISHED
         made.write_bytes(packed)
         made.chmod(0o600)
         made.replace(self._folder / f"{name}{ENDING}")

@@ -99,5 +99,5 @@ def test_a_finding_says_whom_it_names_if_anybody(labels, who, what, tmp_path):
     done = run(tmp_path, require_server("promtool"), BY_NAME[name], case, [])
     (told,) = texts_of(done.stdout + done.stderr)
     assert told["annotations"]["description"].startswith(
-        f"Step times show network_link of {who}, which costs 10% of every step. Cause: {what}, see"
+        f"Step times show network_link: {who}. It costs 10% of every step. Cause: {what}, see"
     )

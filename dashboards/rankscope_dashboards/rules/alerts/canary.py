@@ -30,8 +30,8 @@ MISSED = Alert(
     scope="cluster",
     summary="The slow rank of the canary {{ $labels.job_id }} is not named",
     description=f"Rank {SLOW_RANK} of the canary {{{{ $labels.job_id }}}} is slow on purpose and"
-    " was not named for {{ $value | humanizeDuration }}. Somewhere between probe, agent, watch and"
-    " Prometheus the chain is broken: slow ranks of real jobs may not be named either.",
+    " has not been named for {{ $value | humanizeDuration }}. Somewhere between probe, agent, watch"
+    " and Prometheus the chain is broken: slow ranks of real jobs may not be named either.",
     since="6h",
 )
 

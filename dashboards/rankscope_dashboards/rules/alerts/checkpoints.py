@@ -97,9 +97,8 @@ CHECKPOINTS: tuple[Alert, ...] = (
         scope="job",
         summary=f"The file system of {texts.JOB}'s checkpoints is nearly full",
         description="{{ $value | humanizePercentage }} of the file system to which"
-        f" {texts.JOB} writes checkpoints, or of a volume of its pods, is free, and in each two"
-        " hours of the last six it fell at a pace at which it is full within a day, or less than a"
-        " twentieth is left.",
+        f" {texts.JOB} writes checkpoints, or of a volume of its pods, is free. That is less than a"
+        " twentieth, or it has fallen for six hours at a pace at which it is full within a day.",
         needs="Without kube-state-metrics and the kubelets' metrics volumes of pods are not"
         " noticed, only the stores that the probe reads.",
         dashboard="rankscope-checkpoints",

@@ -93,7 +93,7 @@ ALERTS: tuple[Alert, ...] = (
         severity="ticket",
         scope="node",
         summary=f"Hardware or kernel of {texts.NODE} is failing",
-        description=f"The kernel of {texts.NODE} reports a fault of the hardware or of its own."
+        description=f"The kernel of {texts.NODE} reports a fault of the hardware or in itself."
         + _WHICH_EVENTS
         + _UNCORRECTED_ERRORS,
     ),

@@ -161,8 +161,8 @@ WAITING: tuple[Alert, ...] = (
         severity="ticket",
         scope="job",
         summary=f"{texts.JOB} has waited for its quota for a day",
-        description=f"{texts.JOB} has waited for {{{{ $value | humanizeDuration }}}} until its"
-        " queue admits it." + _QUOTA,
+        description=f"{texts.JOB} has been waiting for {{{{ $value | humanizeDuration }}}} for"
+        " its queue to admit it." + _QUOTA,
     ),
 )
 
@@ -213,7 +213,7 @@ STANDING: tuple[Alert, ...] = (
         scope="job",
         summary=f"Nodes cannot pull an image of {texts.JOB}",
         description=f"{texts.number_of('pod')} of {texts.JOB} {texts.by_number('waits', 'wait')}"
-        " for an image that does not come:" + _WAITS_FOR,
+        " for an image that cannot be pulled:" + _WAITS_FOR,
     ),
     Alert(
         name="RankscopeContainerNotCreated",
@@ -225,7 +225,7 @@ STANDING: tuple[Alert, ...] = (
         scope="job",
         summary=f"Containers of {texts.JOB} cannot be created",
         description=f"{texts.number_of('pod')} of {texts.JOB} {texts.by_number('has', 'have')} a"
-        " container that cannot be created, mostly for a secret or config map that is missing:"
+        " container that cannot be created, usually because a secret or config map is missing:"
         + _WAITS_FOR,
     ),
     Alert(
@@ -256,7 +256,7 @@ STANDING: tuple[Alert, ...] = (
         scope="job",
         summary=f"{texts.JOB} does not start",
         description=f"{texts.number_of('pod')} of {texts.JOB} {texts.by_number('is', 'are')}"
-        " pending, none runs: a node, a large image, volumes or devices are missing."
+        " pending and none runs: they lack a node, volumes or devices, or pull a large image."
         + _PENDING_FOR,
     ),
     Alert(

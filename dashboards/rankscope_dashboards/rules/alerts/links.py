@@ -172,7 +172,7 @@ JOB_ALERTS: tuple[Alert, ...] = (
         description=f"Inside pods of {texts.JOB}"
         "{{ with $labels.pod_uid }} (pod {{ . }} on node {{ $labels.node }}){{ end }},"
         " interface {{ $labels.device }} loses frames to errors, has an MTU that differs between"
-        " pods, or is down in some of them alone. The panel Interfaces inside pods shows which.",
+        " pods, or is down in only some of them. The panel Interfaces inside pods shows which.",
     ),
     Alert(
         name="RankscopeLinkDown",

@@ -94,7 +94,7 @@ ALERTS: tuple[Alert, ...] = (
         why="It is known from the start of a run and stays the same until its end.",
         severity="ticket",
         scope="job",
-        summary=f"GPUs of {texts.JOB} talk through host memory",
+        summary=f"GPUs of {texts.JOB} communicate through host memory",
         description=f"{texts.number_of('connection')} between GPUs of {texts.NODE} in {texts.JOB}"
         f" {texts.by_number('goes', 'go')} through shared memory of the host although the GPUs have"
         " NVLinks.",

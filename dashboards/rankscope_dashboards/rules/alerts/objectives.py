@@ -58,8 +58,8 @@ SLOW_RECOVERY = Alert(
     summary=f"{_JOBS} recover too slowly: {{{{ $value | humanizePercentage }}}} of their"
     " recoveries were late",
     description=f"{_JOBS} are expected to make steps again within time_to_recover of rankscope.yaml"
-    " after a restart or hang, 19 times of 20; {{ $value | humanizePercentage }} of the recoveries"
-    " of the last seven days took longer.",
+    " after a restart or hang, 19 times out of 20; {{ $value | humanizePercentage }} of the"
+    " recoveries of the last seven days took longer.",
     dashboard="rankscope-executive",
     since="7d",
 )

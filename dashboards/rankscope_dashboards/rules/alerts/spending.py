@@ -55,7 +55,7 @@ UNUSUAL = Alert(
     summary="Project {{ $labels.project }} spent {{ $value | humanize }} times as much in a day"
     " as before",
     description="In 24 hours project {{ $labels.project }} spent {{ $value | humanize }} times"
-    " as much {{ $labels.currency }} as in a day of the week before, on average.",
+    " as much ({{ $labels.currency }}) as on an average day of the week before.",
     dashboard="rankscope-executive",
     since="7d",
 )

@@ -33,8 +33,8 @@ STORAGE: tuple[Alert, ...] = (
         " {{ $labels.filesystem }}",
         description=f"A {{{{ $labels.operation }}}} operation of {texts.NODE} on"
         " {{ $labels.type }} file system {{ $labels.filesystem }} takes"
-        " {{ $value | humanizeDuration }}, twice as long as on other nodes or longer: the node's"
-        " way to its servers is slow. Loading and checkpoints of its ranks hold their jobs up.",
+        " {{ $value | humanizeDuration }}, at least twice as long as on other nodes: the node's"
+        " path to its servers is slow, and its ranks hold up their jobs while they load and save.",
         needs="Without JuiceFS's own metrics its mounts are not noticed.",
     ),
 )

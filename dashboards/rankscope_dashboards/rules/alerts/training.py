@@ -128,7 +128,7 @@ def _held_up(
         severity="ticket",
         scope="job",
         summary=f"{what} {texts.JOB}: {{{{ $value | humanizePercentage }}}} of every step",
-        description=f"Step times show {{{{ $labels.symptom }}}} of {texts.CULPRIT}, which costs"
+        description=f"Step times show {{{{ $labels.symptom }}}}: {texts.CULPRIT}. It costs"
         f" {texts.SHARE} of every step."
         + evidence
         + texts.LOST_BY_JOB
@@ -241,8 +241,8 @@ STANDING: tuple[Alert, ...] = (
         " pauses of the job are long (`--hang-after`). A look that fails does not end the alert.",
         severity="by_class",
         scope="job",
-        summary=f"{texts.sentence(texts.JOB)} hangs: no rank ends a step",
-        description=f"The processes of {texts.JOB} live and make no steps. The others wait for"
+        summary=f"{texts.sentence(texts.JOB)} hangs: no rank finishes a step",
+        description=f"The processes of {texts.JOB} are alive but make no steps. The others wait for"
         f" {texts.CULPRIT}." + texts.LOST_BY_JOB + texts.CAUSE + texts.DIAGNOSE,
     ),
     Alert(
@@ -327,8 +327,8 @@ QUALITY: tuple[Alert, ...] = (
         severity="ticket",
         scope="job",
         summary=f"GPUs of {texts.JOB} are busy {{{{ $value | humanizePercentage }}}} of the time",
-        description=f"GPUs of {texts.JOB} ran kernels {{{{ $value | humanizePercentage }}}} of the"
-        " last hour.",
+        description=f"GPUs of {texts.JOB} ran kernels for {{{{ $value | humanizePercentage }}}} of"
+        " the last hour.",
         since="3h",
     ),
     Alert(
@@ -341,8 +341,8 @@ QUALITY: tuple[Alert, ...] = (
         severity="ticket",
         scope="job",
         summary=f"{texts.JOB} holds GPUs but does not use them",
-        description=f"GPUs of {texts.JOB} ran kernels {{{{ $value | humanizePercentage }}}} of the"
-        " last hour: the job hangs, has ended, or was forgotten.",
+        description=f"GPUs of {texts.JOB} ran kernels for {{{{ $value | humanizePercentage }}}} of"
+        " the last hour: the job hangs, has ended, or was forgotten.",
         since="3h",
     ),
     Alert(
@@ -373,8 +373,8 @@ QUALITY: tuple[Alert, ...] = (
         scope="job",
         summary=f"The loss of {texts.JOB} diverges",
         description=f"The loss of {texts.JOB} is {{{{ printf `%.4g` $value }}}}, more than"
-        f" {DIVERGED} times its lowest: since its process began by the probe, else in the last"
-        " hour by the job's log." + _in_log(job_logs.JOB_LOG_LOSS, "The highest is"),
+        f" {DIVERGED} times its lowest value: since the process began, or within an hour if only"
+        " the job's log shows it." + _in_log(job_logs.JOB_LOG_LOSS, "The highest is"),
         dashboard="rankscope-checkpoints",
         since="3h",
     ),

@@ -12,6 +12,7 @@ from rankscope_analyzers.commands.config_option import configured
 from rankscope_analyzers.configuration.example import EXAMPLE
 from rankscope_analyzers.configuration.thresholds import DEFAULTS, THRESHOLDS
 from rankscope_analyzers.configuration.values import Configuration
+from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
 from rankscope_dashboards import generate
 from rankscope_dashboards.rules import rule_files
 from rankscope_dashboards.rules.rule_files import Links
@@ -71,11 +72,14 @@ def test_a_mistake_is_told_with_its_place_and_nothing_is_written(file, tmp_path,
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("flag", "seconds"), [(HANG_AFTER, 90.0), ("20s", 20.0)])
+@pytest.mark.parametrize(
+    ("flag", "seconds"), [((), 90.0), (("20s",), 20.0), ((HANG_AFTER,), HANG_AFTER_SECONDS)]
+)
 def test_the_watch_has_the_patience_of_the_configuration_unless_a_flag_says_otherwise(
     file, flag, seconds
 ):
-    options = watch_command_options("--agent", "a:1", "--config", str(file), "--hang-after", flag)
+    given = ("--agent", "a:1", "--config", str(file))
+    options = watch_command_options(*given, *(f"--hang-after={age}" for age in flag))
     known = configured(options)
     assert watch_setup.hang_after_seconds(options, known) == seconds
 

@@ -22,6 +22,12 @@ from serving import answering
         ("logs --from DIR --since 3m", "--since and --tail are for logs of a cluster"),
         ("config schema x.yaml", "schema reads no file: leave out x.yaml"),
         ("config example x.yaml", "example reads no file: leave out x.yaml"),
+        (
+            "watch --once --prometheus http://x --records DIR",
+            "--records needs agents",
+        ),
+        ("watch --once --agent x --mlflow-token-file DIR/x", "needs --mlflow-tracking-uri"),
+        ("watch --once --cluster --namespace x --lease x", "leave it out with --once"),
         ("explain checkpoint DIR", ""),
         ("diff DIR/x DIR/x", "/x is not a run record: rankscope record writes them"),
         ("diagnose --trace DIR", "expected one of records.csv"),

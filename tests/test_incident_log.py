@@ -317,6 +317,7 @@ def test_a_line_is_posted_until_it_is_taken_in_order():
         while webhook.delivered < 3 and time.monotonic() < until:
             time.sleep(0.01)
         assert webhook.kept() == {"delivered": 3, "waiting": []}
+        assert [text for text in said if "400 to one, which is not posted again" in text]
 
 
 def test_a_receiver_that_hangs_delays_nobody_and_takes_no_memory():

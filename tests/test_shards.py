@@ -116,7 +116,7 @@ def test_each_shard_has_its_own_lease_and_state_whatever_their_number():
         (["--total-shards=-2"], "not a shard"),
         (["--total-shards=65"], "not a shard"),
         (["--total-shards=2", "--shard=2"], "2/2 is not a shard"),
-        (["--total-shards=2", "--shard=x"], "invalid literal"),
+        (["--total-shards=2", "--shard=x"], "is 'auto', or a number"),
         (["--total-shards=2", "--shard=0", "--publish-nodes"], "--publish-nodes needs a single"),
     ],
 )

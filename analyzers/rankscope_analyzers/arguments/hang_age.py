@@ -9,12 +9,17 @@ from rankscope_analyzers.hangs.threshold import HANG_AFTER_SECONDS
 HANG_AFTER = f"{HANG_AFTER_SECONDS:.0f}s"
 
 
-def add_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare after how long without a step a job is called hung."""
+def add_argument(parser: argparse.ArgumentParser, default: str | None = HANG_AFTER) -> None:
+    """Declare after how long without a step a job is called hung.
+
+    Args:
+        parser: of the command.
+        default: what the option is if it is not given; None to tell that from any age.
+    """
     parser.add_argument(
         "--hang-after",
-        default=HANG_AFTER,
+        default=default,
         metavar="AGE",
-        help="time without a step after which a job counts as hung (default %(default)s), or five"
+        help=f"time without a step after which a job counts as hung (default {HANG_AFTER}), or five"
         " of its slow steps if that is longer",
     )

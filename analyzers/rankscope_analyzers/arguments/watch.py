@@ -96,7 +96,7 @@ def _add_evaluation(parser: argparse.ArgumentParser) -> None:
         metavar="AGE",
         help="how far back each evaluation looks (default %(default)s)",
     )
-    hang_age.add_argument(parser)
+    hang_age.add_argument(parser, default=None)
     add_config(
         parser,
         "projects of namespaces, prices of GPUs, budgets, labels of classes, time until a hang",

@@ -34,7 +34,6 @@ from rankscope_analyzers.intake.credentials import CredentialsError, entry_of
 from rankscope_analyzers.intake.known_agents import KnownAgents
 from rankscope_analyzers.intake.prometheus_api import Prometheus
 from rankscope_analyzers.isolation.boundary import AnalysisError, ErrorLog, attempt
-from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.runs.keeping import keep
 from rankscope_analyzers.steps.job_records import SourceError
 from rankscope_analyzers.stragglers.diagnosis import diagnose_each
@@ -116,7 +115,7 @@ def _is_blind(exported: Exported) -> bool:
 
 def _source(options: argparse.Namespace, interval: float) -> tuple[JobSource, Leadership]:
     """Return the source of jobs with what is saved and announced of them, and who leads."""
-    records = RunRecordFiles(options.records) if options.records else None
+    records = watch_setup.records(options)
     followed = FollowedJobs()
     known = configured(options)
     hang_after = watch_setup.hang_after_seconds(options, known)

@@ -15,6 +15,7 @@ from rankscope_analyzers.configuration.values import Configuration
 from rankscope_analyzers.intake.cluster_objects import ClusterObjects
 from rankscope_analyzers.intake.credentials import Entry
 from rankscope_analyzers.intake.kubernetes_api import Api, KubernetesApi
+from rankscope_analyzers.runs.files import RunRecordFiles
 from rankscope_analyzers.tracing.otlp import Sender, TracingError
 from rankscope_analyzers.tracing.traces import Traces
 from rankscope_analyzers.tracking.mlflow_api import MlflowApi, TrackingError
@@ -50,9 +51,20 @@ def hang_after_seconds(options: argparse.Namespace, known: Configuration) -> flo
     Raises:
         InputError: it is not an age.
     """
-    is_default = options.hang_after == HANG_AFTER
-    age = known.hang_after if known.hang_after and is_default else options.hang_after
-    return age_seconds(age, "--hang-after")
+    return age_seconds(options.hang_after or known.hang_after or HANG_AFTER, "--hang-after")
+
+
+def records(options: argparse.Namespace) -> RunRecordFiles | None:
+    """Return where records of runs are written, None for nowhere.
+
+    Raises:
+        InputError: options exclude each other.
+    """
+    if options.records is None:
+        return None
+    if options.prometheus:
+        raise InputError("--records needs agents: Prometheus knows too little of runs")
+    return RunRecordFiles(options.records)
 
 
 def api(options: argparse.Namespace) -> Api | None:
@@ -187,9 +199,11 @@ def tracking(options: argparse.Namespace, say: Say) -> Runs | None:
     """Return the logger of jobs as runs of MLflow, None if that is not wanted.
 
     Raises:
-        InputError: the address cannot be used.
+        InputError: the address cannot be used, or is missing.
     """
     if not options.mlflow_tracking_uri:
+        if options.mlflow_token_file:
+            raise InputError("--mlflow-token-file needs --mlflow-tracking-uri")
         return None
     try:
         entry = Entry(token_file=options.mlflow_token_file)
@@ -207,7 +221,9 @@ def leadership(options: argparse.Namespace, say: Say) -> Leadership:
     """
     if options.lease is None:
         return SingleInstance()
-    if not (options.cluster and options.namespace) or options.once:
+    if options.once:
+        raise InputError("--lease is for watches that go on: leave it out with --once")
+    if not (options.cluster and options.namespace):
         raise InputError("--lease needs --cluster and --namespace, in which the lease is")
     if connection.cluster_access(options).chosen:
         raise InputError("--lease takes the kubeconfig's current context, not another one")

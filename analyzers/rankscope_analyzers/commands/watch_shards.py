@@ -33,8 +33,7 @@ def shard_of(options: argparse.Namespace, hostname: str | None = None) -> Shard:
     name = socket.gethostname() if hostname is None else hostname
     try:
         shard = Shard(0, total)
-        index = _ordinal(name) % total if options.shard == AUTO else int(options.shard)
-        shard = replace(shard, index=index)
+        shard = replace(shard, index=_index(options.shard, total, name))
     except ValueError as error:
         raise InputError(f"--shard {options.shard} --total-shards {total}: {error}") from None
     if total > 1 and options.publish_nodes:
@@ -47,6 +46,14 @@ def shard_of(options: argparse.Namespace, hostname: str | None = None) -> Shard:
 def own_name(name: str, options: argparse.Namespace, shard: Shard) -> str:
     """Return the name of a Lease or a ConfigMap of this watch and its standbys."""
     return name if options.total_shards is None else f"{name}-{shard.index}"
+
+
+def _index(given: str, total: int, hostname: str) -> int:
+    if given == AUTO:
+        return _ordinal(hostname) % total
+    if not re.fullmatch("[0-9]{1,6}", given):
+        raise ValueError(f"a shard is {AUTO!r}, or a number from 0 on")
+    return int(given)
 
 
 def _ordinal(hostname: str) -> int:

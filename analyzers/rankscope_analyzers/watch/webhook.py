@@ -176,8 +176,11 @@ class Webhook:
                 return True
         except HTTPError as error:
             with error:
+                if error.code in REFUSED_FOR_GOOD:
+                    self._tell(f"it answers {error.code} to one, which is not posted again")
+                    return True
                 self._tell(f"it answers {error.code}")
-                return error.code in REFUSED_FOR_GOOD
+                return False
         except (OSError, HTTPException, CredentialsError, ValueError) as error:
             self._tell(visible(str(error), 300))
             return False
@@ -196,7 +199,7 @@ class Webhook:
 
     def _tell(self, problem: str) -> None:
         if problem and problem != self._problem:
-            self._say(f"the webhook does not accept incidents, which are kept: {problem}")
+            self._say(f"the webhook does not accept incidents, which the log keeps: {problem}")
         elif self._problem and not problem:
             self._say("the webhook accepts incidents again")
         self._problem = problem

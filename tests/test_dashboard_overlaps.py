@@ -77,6 +77,14 @@ def test_nodes_in_maintenance_push_no_alert_out_of_the_table(gives):
     gives(f'count(({shown}) and on (alertname) ALERTS{{severity="page"}})', series, {"{}": 1})
 
 
+def test_no_alert_fires_only_where_rules_are_loaded(gives):
+    agents = {'rankscope_build_info{cluster="a",node="n"}': "1x20"}
+    watchdog = 'ALERTS{alertname="RankscopeWatchdog",severity="none",alertstate="firing"}'
+    gives(expression("on-call", "Firing alerts"), agents, {})
+    gives(expression("on-call", "Firing alerts"), {watchdog: "1x20"}, {})
+    gives(expression("on-call", "Firing alerts"), agents | {watchdog: "1x20"}, {"{}": 0})
+
+
 @pytest.mark.parametrize("view", ["on-call", "debug"])
 def test_findings_whose_cost_is_unknown_follow_those_that_cost_something(gives, view):
     """NaN would do here, but VictoriaMetrics drops it, and with it the finding."""

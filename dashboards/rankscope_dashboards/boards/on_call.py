@@ -77,6 +77,10 @@ FIRING, PAGES = (
 """Alerts without recipients are left out: they mute others while a node is in maintenance, or
 always fire, so that their absence is noticed."""
 
+WATCHDOG = 'ALERTS{cluster=~"$cluster|",alertname="RankscopeWatchdog"}'
+"""Always fires where rules are loaded; without them no alert fires whatever is wrong. Rules for
+several clusters have one without the label `cluster`."""
+
 
 def dashboard(runbooks: str) -> Dashboard:
     """Return the dashboard.
@@ -123,10 +127,10 @@ def _counts(runbooks: str) -> list[Panel]:
             title="Firing alerts",
             description="Rankscope alerts that are firing now, without those that only mute others."
             " The list is below the incidents.",
-            targets=now((f"count({FIRING}) or {agents}", "")),
+            targets=now((f"count({FIRING}) or {agents} and on () count({WATCHDOG})", "")),
             steps=ANY_IS_BAD,
-            missing=shared.NO_AGENT,
-            briefly="no agent",
+            missing="Prometheus has not loaded the rules, or does not scrape rankscope-agent here",
+            briefly="not known",
         ),
         Stat(
             title="Urgent jobs",

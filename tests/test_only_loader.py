@@ -39,11 +39,11 @@ def blamed(rows):
     return [(one.kind, one.where.ranks) for one in findings(rows)]
 
 
-@pytest.mark.parametrize("rank", [0, 2])
-@pytest.mark.parametrize("world", [2, 4, 48])
-def test_the_only_rank_that_loads_is_named_when_its_input_becomes_slow(rank, world):
-    rank %= world
-    (found,) = findings(loaded_by({rank: later(0.5)}, world))
+@pytest.mark.parametrize("others", [np.nan, 0.0], ids=["unmeasured", "dispatched"])
+@pytest.mark.parametrize(("rank", "world"), [(0, 2), (0, 4), (2, 4), (2, 48)])
+def test_the_only_rank_that_loads_is_named_when_its_input_becomes_slow(rank, world, others):
+    rows = loaded_by({rank: later(0.5)}, world)
+    (found,) = findings(rows.fillna({"data_seconds": others}))
     assert (found.kind, found.where.ranks) == ("data_loader", (rank,))
     assert "no other rank loads any" in found.summary
     evidence = found.evidence[0]
@@ -58,9 +58,11 @@ def test_it_is_named_if_its_input_was_slow_from_the_start():
     assert found.cost.lost_fraction == pytest.approx(0.27, abs=0.03)
 
 
+@pytest.mark.parametrize("others", [np.nan, 0.0], ids=["unmeasured", "dispatched"])
 @pytest.mark.parametrize("seconds", [0.0005, 0.06, 0.2])
-def test_a_few_hundredths_of_each_step_are_usual(seconds):
-    judged = verdict(loaded_by({0: later(seconds, before=seconds)}))
+def test_a_few_hundredths_of_each_step_are_usual(seconds, others):
+    rows = loaded_by({0: later(seconds, before=seconds)})
+    judged = verdict(rows.fillna({"data_seconds": others}))
     assert judged.cause is None
     assert not [said for said in judged.unobserved if "cannot be detected" in said]
 

@@ -104,7 +104,7 @@ class Quantities:
         rest: (n, P, D, T) the residual itself.
         sync: (n, P, D, T) as measured.
         busy: (n, P, D, T) time of the step that is not spent in collectives.
-        input: (n, P, D, T) input time as measured.
+        input: (n, P, D, T) input time as measured, NaN of ranks that load nothing while others do.
         rest_is_separate: True if the rest is measured separately; otherwise compute contains it.
         cpu_wait: (n, P, D, T) as measured, None if it is not.
         work: (n, P, D, T) as counted, None if not counted.
@@ -167,7 +167,8 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
     replica = median(by_stage, (1, 3))
     alone = shape.pipeline * shape.tensor < REPLICA_RANKS
     relative = by_stage if alone or shape.wall else by_stage / replica
-    middle = reference(steps.data, (1, 2, 3))
+    data = _of_loaders(steps.data)
+    middle = reference(data, (1, 2, 3))
     ready = _stage_ready_times(steps) if shape.wall and shape.pipeline > 1 else stage[:, :, 0, 0]
     return Quantities(
         duration=duration,
@@ -175,7 +176,7 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
         replica=replica[:, 0, :, 0],
         stage=ready,
         unit=ready if shape.pipeline > 1 else usual[:, :, 0, 0],
-        data=steps.data - middle,
+        data=data - middle,
         data_median=middle[:, 0, 0, 0],
         transfer=_transfer(steps, shape, residual),
         residual=residual,
@@ -183,7 +184,7 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
         rest=rest,
         sync=steps.sync,
         busy=steps.step - steps.sync,
-        input=steps.data,
+        input=data,
         rest_is_separate=_is_rest_separate(steps, rest),
         cpu_wait=steps.cpu_wait,
         work=steps.work,
@@ -192,6 +193,18 @@ def derive(steps: Steps, shape: Shape) -> Quantities:
         weights=_unchained(steps, shape) if shape.wall and shape.pipeline > 1 else None,
         loader=steps.loader,
     )
+
+
+def _of_loaders(data: Floats) -> Floats:
+    """Return input times without those of ranks that fetch nothing while others load for them.
+
+    A loader takes some time, however far its workers are ahead; trainers that dispatch the batches
+    of one rank report none on the others.
+    """
+    nothing = data == 0
+    if not nothing.any():
+        return data
+    return np.where(nothing & (data > 0).any(axis=(1, 2, 3), keepdims=True), np.nan, data)
 
 
 LEAST_COMPUTE = 0.01

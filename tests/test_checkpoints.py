@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from rankscope_analyzers import cli
-from rankscope_analyzers.checkpoints import directory_report, open_files
+from rankscope_analyzers.checkpoints import digest_list, directory_report, open_files
 from rankscope_analyzers.checkpoints.directory_report import DirectoryReport
 
 HERE = Path(__file__).parent
@@ -256,6 +256,52 @@ def test_a_list_of_checksums_recognises_a_changed_byte(copied, kind, tmp_path, c
     said = json.loads(capsys.readouterr().out)
     kinds = {p["kind"] for one in said["checkpoints"] for p in one["problems"]}
     assert "checksum" in kinds
+
+
+@pytest.fixture
+def listed(copied, capsys):
+    """Return a directory, and what is said of it with a list that names its files as given."""
+    folder = copied("huggingface")
+    digests = {path: digest_list.digest_of(path, "sha256") for path in tensor_files(folder)}
+
+    def said(name):
+        sums = folder.parent / "SHA256SUMS"
+        sums.write_text("".join(f"{one}  {name(path)}\n" for path, one in digests.items()))
+        arguments = ["explain", "checkpoint", str(folder), "--checksums", str(sums)]
+        cli.main(arguments)
+        screen = capsys.readouterr().out
+        cli.main([*arguments, "--json"])
+        return screen, json.loads(capsys.readouterr().out)
+
+    return folder, said
+
+
+def bad(said):
+    return {
+        one["name"]: {p["kind"] for p in one["problems"]} - {"credentials"}
+        for one in said["checkpoints"]
+    }
+
+
+def test_a_list_of_checksums_may_name_files_by_their_whole_paths(listed):
+    folder, said = listed
+    assert not any(bad(said(str)[1]).values())
+    (first, *_) = sorted(folder.rglob("*.safetensors"))
+    first.write_bytes(first.read_bytes()[:-1] + b"?")
+    assert "checksum" in bad(said(str)[1])[str(first.parent.relative_to(folder))]
+
+
+def test_what_the_list_of_checksums_has_and_the_directory_has_not_is_missing(listed):
+    folder, said = listed
+    (folder / "checkpoint-4" / "optimizer.pt").unlink()
+    screen, found = said(lambda path: path.relative_to(folder))
+    assert bad(found)["checkpoint-4"] == {"missing"}
+    assert "checkpoint-4/optimizer.pt is not there [missing]" in screen
+    assert "files with the list of checksums" in screen
+    shutil.rmtree(folder / "checkpoint-4")
+    screen, found = said(lambda path: path.relative_to(folder))
+    assert "checkpoint-4/optimizer.pt is not there [missing]" in screen
+    assert {one["kind"] for one in found["problems_of_no_checkpoint"]} == {"missing"}
 
 
 def test_dcp_without_metadata_is_being_written_then_interrupted(copied):

@@ -17,7 +17,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_file_in_a_directory_that_lacks_is_refused_before_anything_is_read(
+def test_a_file_in_a_missing_directory_is_refused_before_anything_is_read(
     command, tmp_path, capsys
 ):
     file = tmp_path / "none" / "file"

@@ -44,6 +44,8 @@ class DirectoryReport:
         unread: directories that could not be listed, and why.
         skipped_structures: number of shards whose sizes were not compared with their structure.
         deep: True if checksums were compared.
+        digests: number of files in the list of checksums, all of which were compared.
+        unplaced: problems of files in that list that are of no checkpoint.
     """
 
     root: Path
@@ -55,6 +57,8 @@ class DirectoryReport:
     unread: Mapping[str, str]
     skipped_structures: int
     deep: bool
+    digests: int = 0
+    unplaced: Sequence[Problem] = ()
 
     @property
     def last_good(self) -> Checkpoint | None:
@@ -96,10 +100,11 @@ def examine(
     listed = _listed(root)
     known = list(pointers.read(listed.root, listed.folder))
     effort = Effort(deep=deep)
-    extra = {one.file: one for one in digest_list.problems(listed.root, digests or {})}
+    groups = list(grouping.groups(listed.folder))
+    extra = digest_list.placed(digest_list.problems(listed.root, digests or {}), groups)
     judged = judgement.judge(
         listed.root,
-        grouping.groups(listed.folder),
+        groups,
         known,
         effort,
         clock(),
@@ -117,6 +122,8 @@ def examine(
         unread=listed.unread,
         skipped_structures=effort.skipped_structures,
         deep=deep,
+        digests=len(digests or {}),
+        unplaced=extra.get(None, ()),
     )
 
 

@@ -59,6 +59,8 @@ class CheckpointExplanation:
             "storage": self._storage_object(),
             "content_verified": report.deep and all(one.has_checksums for one in self._whole()),
             "structures_not_compared": report.skipped_structures,
+            "listed_checksums": report.digests,
+            "problems_of_no_checkpoint": [_object(problem) for problem in report.unplaced],
             "files": report.files,
             "not_all_listed": report.is_cut,
             "unreadable_directories": dict(report.unread),
@@ -92,10 +94,7 @@ class CheckpointExplanation:
             "lacks": list(one.lacks),
             "has_checksums": one.has_checksums,
             "unknown_classes": list(one.foreign),
-            "problems": [
-                {"kind": problem.kind, "file": problem.file, "detail": problem.detail}
-                for problem in one.problems
-            ],
+            "problems": [_object(problem) for problem in one.problems],
         }
 
     def _storage_object(self) -> dict[str, str] | None:
@@ -135,7 +134,8 @@ class CheckpointExplanation:
         later = report.checkpoints[: report.checkpoints.index(good)]
         bad = [one for one in later if one.state in {"interrupted", "damaged", "unverified"}]
         if bad:
-            yield f"{len(bad)} later ones cannot be used or were not read: see below"
+            verbs = "ones cannot be used or were" if len(bad) > 1 else "one cannot be used or was"
+            yield f"{len(bad)} later {verbs} not read: see below"
         if good.lacks:
             yield f"It holds no {', '.join(good.lacks)} under a name that is known."
 
@@ -173,6 +173,8 @@ class CheckpointExplanation:
         stale = directory_report.pointer_problems(self._report)
         if stale:
             listed.append(("pointers", stale))
+        if self._report.unplaced:
+            listed.insert(0, ("files in the list that no checkpoint holds", self._report.unplaced))
         for heading, problems in listed[:MOST_LISTED]:
             yield ""
             yield visible(heading)
@@ -204,6 +206,10 @@ class CheckpointExplanation:
 
     def _depth(self) -> str:
         without = [one for one in self._whole() if not one.has_checksums]
+        if not self._report.deep and self._report.digests:
+            count = self._report.digests
+            listed = f"{count} file{'s' * (count != 1)} with the list of checksums"
+            return f"Sizes and structures were compared, and {listed} (--deep reads all)."
         if not self._report.deep:
             return "Sizes and structures were compared, contents were not (--deep does)."
         if without:
@@ -229,6 +235,10 @@ class CheckpointExplanation:
             f" {wording.age(self._rates.between_failures_seconds)}: saves and repeated work then"
             f" take {found.lost_share:.1%} of the time."
         )
+
+
+def _object(problem: Problem) -> dict[str, str]:
+    return {"kind": problem.kind, "file": problem.file, "detail": problem.detail}
 
 
 def _lacks(one: Checkpoint) -> str:

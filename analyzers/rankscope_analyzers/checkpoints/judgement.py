@@ -28,7 +28,7 @@ def judge(
     effort: Effort,
     now: float,
     writers: Mapping[str, frozenset[int]],
-    extra: Mapping[str, Problem],
+    extra: Mapping[str | None, Sequence[Problem]],
 ) -> list[Checkpoint]:
     """Return the checkpoints, the latest first.
 
@@ -39,14 +39,14 @@ def judge(
         effort: what may be read.
         now: Unix seconds.
         writers: processes that have files open for writing, by their paths.
-        extra: problems known from elsewhere, such as a list of checksums, by path.
+        extra: problems known from elsewhere, such as a list of checksums, by checkpoint.
     """
     ordered = sorted(groups, key=lambda group: group.modified, reverse=True)
     usual = _usual(ordered)
     judged = []
     for group in ordered:
         held = contents.read(root, group, effort)
-        held.problems += [extra[file.path] for file in group.files.values() if file.path in extra]
+        held.problems += extra.get(group.name, ())
         held.problems += completion.missing_shards(group, held, _usual_of(group, usual))
         held.problems += _fewer_ranks(group, usual)
         held.problems += _several_writers(group, writers)

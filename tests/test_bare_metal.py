@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
 import shlex
 import subprocess
 import tempfile
@@ -13,11 +15,12 @@ import pytest
 
 from rankscope_agent.collecting.registry import all_collectors
 from rankscope_agent.settings.command_line import parse_config
+from rankscope_analyzers import cli
 from servers import require_server, require_tool
 
 FOLDER = Path(__file__).parent.parent / "daemonset" / "bare-metal"
 UNIT, PROLOG = FOLDER / "rankscope-agent.service", FOLDER / "slurm-task-prolog.sh"
-MOUNT = FOLDER / "run-rankscope.mount"
+MOUNT, WATCH = FOLDER / "run-rankscope.mount", FOLDER / "rankscope-watch.service"
 MOST_SHARED_BYTES = 1 << 30
 PATIENCE_SECONDS = 60
 
@@ -66,22 +69,39 @@ def analyzed(*arguments: str, **variables: str) -> subprocess.CompletedProcess[s
     )
 
 
-def test_systemd_understands_the_unit(tmp_path):
-    program = tmp_path / "rankscope-agent"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
-    unit = tmp_path / UNIT.name
-    text = UNIT.read_text().replace("/opt/rankscope/bin/rankscope-agent", str(program))
+@pytest.mark.parametrize("shipped", [UNIT, WATCH], ids=lambda one: one.stem)
+def test_systemd_understands_the_units(shipped, tmp_path):
+    (program,) = re.findall(r"^ExecStart=(\S+)", shipped.read_text(), re.MULTILINE)
+    there = tmp_path / Path(program).name
+    there.write_text("#!/bin/sh\n")
+    there.chmod(0o755)
+    unit = tmp_path / shipped.name
+    text = shipped.read_text().replace(f"ExecStart={program}", f"ExecStart={there}")
     mount = tmp_path / MOUNT.name
     mount.write_text(MOUNT.read_text())
     for added, complaint in (("", False), ("NoSuchSetting=yes\n", True)):
         unit.write_text(text.replace("[Install]", f"{added}[Install]"))
         done = verified(tmp_path, unit)
-        assert (UNIT.name in done.stderr) is complaint, done.stderr
+        assert (shipped.name in done.stderr) is complaint, done.stderr
 
 
 def verified(folder: Path, unit: Path) -> subprocess.CompletedProcess[str]:
     return analyzed("verify", "--man=no", str(unit), SYSTEMD_UNIT_PATH=f"{folder}:")
+
+
+def test_the_watchs_unit_asks_all_agents_with_their_token(tmp_path):
+    """Words of a variable without braces are arguments of their own."""
+    found = settings(WATCH)
+    (command,) = re.findall("^ExecStart=(.*)", WATCH.read_text().replace("\\\n", ""), re.MULTILINE)
+    agents = "--agent gpu-01 --agent gpu-02 "
+    _, name, *flags = shlex.split(command.replace("$AGENTS", agents))
+    parser = argparse.ArgumentParser()
+    cli._arguments(name).add_arguments(parser)
+    options = parser.parse_args(flags)
+    assert options.agent == ["gpu-01:9877", "gpu-02:9877"]
+    assert str(options.token_file) == "/etc/rankscope/token"
+    assert Path(options.state).parent == Path("/var/lib") / found["StateDirectory"][0]
+    assert found["CapabilityBoundingSet"] == [""]
 
 
 def test_systemd_understands_the_shared_directory_by_the_name_of_its_unit(tmp_path):
@@ -128,8 +148,9 @@ def test_users_fill_the_shared_directory_and_no_more(open_folder):
         subprocess.run(["umount", str(shared)], check=True)
 
 
-def test_the_unit_exposes_little():
-    done = analyzed("security", "--offline=true", f"--threshold={MOST_EXPOSED * 10:.0f}", str(UNIT))
+@pytest.mark.parametrize(("unit", "most"), [(UNIT, MOST_EXPOSED), (WATCH, 2.0)])
+def test_the_units_expose_little(unit, most):
+    done = analyzed("security", "--offline=true", f"--threshold={most * 10:.0f}", str(unit))
     assert done.returncode == 0, done.stdout[-2000:]
 
 

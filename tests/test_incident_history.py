@@ -118,6 +118,36 @@ def test_an_incident_that_was_over_for_a_day_is_another_one_when_it_begins_again
     assert [event.change for event in lives.update(slow, later + 60.0)] == ["opened"]
 
 
+def of_kind(report, kind, *ranks):
+    """Return a report in which step times show another class of fault."""
+    first = report.incidents[0]
+    timing = replace(first.timing, kind=kind)
+    other = replace(first, cause=timing, timing=timing, where=replace(first.where, ranks=ranks))
+    return replace(report, incidents=(other,))
+
+
+def test_a_rank_that_is_slow_in_another_way_has_not_recovered(slow):
+    ranks = slow.incidents[0].where.ranks
+    for kind, where, why in (
+        ("data_loader", ranks, "over, recognized as gpu_compute at 1970-01-01 00:17:40 UTC: "),
+        ("data_loader", (4,), "over, recovered at 1970-01-01 00:17:40 UTC: "),
+    ):
+        lives = IncidentHistory()
+        lives.update(of_kind(slow, kind, *where), 1000.0)
+        opened, over = lives.update(slow, 1060.0)
+        assert (opened.change, over.change) == ("opened", "over")
+        assert over.sentence.startswith(why)
+
+
+def test_an_end_beside_a_fault_that_goes_on_is_a_recovery(slow):
+    first = slow.incidents[0]
+    (other,) = of_kind(slow, "data_loader", *first.where.ranks).incidents
+    lives = IncidentHistory()
+    lives.update(replace(slow, incidents=(first, other)), 1000.0)
+    (over,) = lives.update(slow, 1060.0)
+    assert over.sentence.startswith("over, recovered at ")
+
+
 def test_what_is_remembered_stays_bounded(slow):
     lives, first = IncidentHistory(), slow.incidents[0]
     for number in range(4 * LIVES_OF_A_JOB):

@@ -84,7 +84,8 @@ class IncidentHistory:
             now: Unix time of the evaluation.
         """
         states = dict(self._jobs.get(report.job_id, {}))
-        events = (*_running_events(states, report), *_ended_events(states, report, now))
+        begun = tuple(_running_events(states, report))
+        events = (*begun, *_ended_events(states, report, now, begun))
         self._jobs.pop(report.job_id, None)
         if kept := _kept(states, now):
             self._jobs[report.job_id] = kept
@@ -233,9 +234,16 @@ def _change(before: IncidentState | None, now: IncidentState) -> Change | None:
 
 
 def _ended_events(
-    states: dict[str, IncidentState], report: JobReport, now: float
+    states: dict[str, IncidentState], report: JobReport, now: float, begun: Sequence[Event]
 ) -> Iterator[Event]:
-    """Yield the incidents that are over, if they could have been seen."""
+    """Yield the incidents that are over, if they could have been seen.
+
+    Args:
+        states: of the job's incidents, which change.
+        report: of the newest evaluation.
+        now: Unix time of the evaluation.
+        begun: what it showed of running incidents.
+    """
     active = {key_of(one) for one in running(report)}
     with_job = {key_of(one) for one in report.incidents if one.ended_with_job}
     over = report.over
@@ -250,9 +258,23 @@ def _ended_events(
             ended_at = max((end for end in ends if end is not None), default=known_end or now)
             states[key] = replace(state, ended_at=ended_at)
             last = seen[-1] if seen else None
-            why = "the job ended" if key in with_job or (over and not seen) else "recovered"
+            why = "the job ended" if key in with_job or (over and not seen) else ""
+            why = why or _replaced(state, begun) or "recovered"
             sentence = f"over, {why} at {clock(ended_at)}: {state.summary}"
             yield Event(report.job_id, state.kind, "over", sentence, key, state.ranks, last)
+
+
+def _replaced(ended: IncidentState, begun: Sequence[Event]) -> str:
+    """Return what took the place of an incident that ended: its ranks are still slow."""
+    same = (
+        one.kind
+        for one in begun
+        if one.change in ("opened", "back")
+        and one.incident is not None
+        and one.incident.timing is not None
+        and not set(one.ranks).isdisjoint(ended.ranks)
+    )
+    return next((f"recognized as {kind}" for kind in same), "")
 
 
 def _kept(states: dict[str, IncidentState], now: float) -> dict[str, IncidentState]:

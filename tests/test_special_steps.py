@@ -56,6 +56,15 @@ def test_evaluations_that_look_like_checkpoints_do_not_make_those_slow():
     assert slow_checkpoints(uneven(3.0), uneven(12.0), even(3.0), uneven(12.0), even(3.0)) == []
 
 
+@pytest.mark.parametrize(("apart", "slow"), [(0.03, []), (0.05, [6])])
+def test_an_evaluation_of_which_one_node_is_late_and_one_with_a_checkpoint_are_not_slow(
+    apart, slow
+):
+    late = np.where(NODES == 2, 9.0 * (1 + apart), 9.0)
+    usual = [uneven(3.0), even(9.0), uneven(3.0), even(9.0), uneven(3.0)]
+    assert slow_checkpoints(*usual, late, uneven(12.0)) == slow
+
+
 def test_one_slow_writer_is_named_beside_evaluations():
     slow = np.where(NODES == 2, 9.0, uneven(3.0))
     history = CheckpointHistory()

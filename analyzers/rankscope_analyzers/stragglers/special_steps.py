@@ -46,6 +46,10 @@ UNEVEN = 0.02
 """Nodes take unequally long to write; an evaluation takes all of them equally long within this
 share."""
 
+KNOWN_UNEVEN = 0.04
+"""The same for those that take as long as an even one did, within this share: of sixteen nodes, the
+noise of one is beyond `UNEVEN` now and then."""
+
 SAME = 1.25
 """Ratio to the normal checkpoint, either way, within which an even special step may be one."""
 
@@ -137,22 +141,25 @@ class SpecialStepFilter:
 class _Checkpoint:
     """One special step: seconds of the slowest node and of the median node.
 
-    If all nodes took nearly the same time (`even`), it was rather an evaluation.
+    Args:
+        apart: the most that nodes differ by, as a share of the median, infinite on one node. If all
+            took nearly the same time, it was rather an evaluation.
     """
 
     step: int
     node: int
     worst: float
     median: float
-    even: bool
+    apart: float
 
 
 class CheckpointHistory:
     """Compares checkpoints with each other, across restarts; bounded memory."""
 
-    __slots__ = ("_checkpoints", "_leaders", "_levels", "_normal")
+    __slots__ = ("_checkpoints", "_evaluations", "_leaders", "_levels", "_normal")
 
     def __init__(self) -> None:
+        self._evaluations: deque[float] = deque(maxlen=REMEMBERED)
         self._levels: deque[float] = deque(maxlen=IN_A_ROW_ALONE)
         self._normal: deque[float] = deque(maxlen=REMEMBERED)
         self._checkpoints: deque[_Checkpoint] = deque(maxlen=IN_A_ROW_ALONE)
@@ -170,7 +177,7 @@ class CheckpointHistory:
             step_seconds: duration of ordinary steps.
         """
         checkpoint = _checkpoint_of(step, written, shape)
-        if checkpoint is None or checkpoint.even:
+        if checkpoint is None or self._is_evaluation(checkpoint):
             self._end_slow_series(checkpoint)
             return False, None
         self._checkpoints.append(checkpoint)
@@ -181,6 +188,16 @@ class CheckpointHistory:
         if not checkpoint.median > self._slow_level(shape.node_count):
             self._normal.append(checkpoint.median)
         return True, candidate
+
+    def _is_evaluation(self, special: _Checkpoint) -> bool:
+        """Return True if all nodes took equally long, or nearly so and as long as before."""
+        known = any(
+            abs(special.median - before) < KNOWN_UNEVEN * before for before in self._evaluations
+        )
+        even = special.apart < (KNOWN_UNEVEN if known else UNEVEN)
+        if even:
+            self._evaluations.append(special.median)
+        return even
 
     def _end_slow_series(self, even: _Checkpoint | None) -> None:
         """Let an even step that is as long as a normal checkpoint end a series of slow ones.
@@ -254,8 +271,8 @@ def _checkpoint_of(step: int, written: Floats, shape: Shape) -> _Checkpoint | No
     compared = times
     if times[worst] > NODE_RATIO * middle and _is_rank_zero_alone(shape, int(known[worst])):
         compared = np.delete(times, worst)
-    even = shape.node_count > 1 and float(np.ptp(compared)) < UNEVEN * middle
-    return _Checkpoint(step, int(known[worst]), float(times[worst]), middle, even)
+    apart = float(np.ptp(compared)) / middle if shape.node_count > 1 and middle > 0 else np.inf
+    return _Checkpoint(step, int(known[worst]), float(times[worst]), middle, apart)
 
 
 def _is_rank_zero_alone(shape: Shape, node: int) -> bool:

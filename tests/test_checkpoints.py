@@ -408,7 +408,7 @@ def test_a_checkpoint_that_is_deleted_meanwhile_is_not_called_damaged(copied):
 def test_of_no_checkpoint_nothing_is_said_but_that(tmp_path, capsys):
     (tmp_path / "train.log").write_text("loss 2.1")
     assert cli.main(["explain", "checkpoint", str(tmp_path)]) == 1
-    assert capsys.readouterr().out == "no checkpoint is recognised in 1 files\n"
+    assert capsys.readouterr().out == "no checkpoint is recognised in 1 file\n"
 
 
 def test_a_pointer_to_what_is_not_the_latest_is_stale(copied):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -59,3 +60,28 @@ def test_4096_logs_are_read_at_once(files, read):
         return
     with pytest.raises(log_files.LogError, match="at most 4096"):
         log_sources.opened(names)
+
+
+def test_a_directory_that_cannot_be_listed_is_named(tmp_path, monkeypatch, capsys):
+    def refused(path, listing=os.scandir):
+        if str(path) == str(closed):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listing(path)
+
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    (tmp_path / "open.log").touch()
+    monkeypatch.setattr("os.scandir", refused)  # root is refused nothing
+    assert log_sources.files([str(tmp_path)]) == [str(tmp_path / "open.log")]
+    why = "its logs are not read, as it cannot be listed: Permission denied"
+    assert capsys.readouterr().err == f"{closed}: {why}\n"
+
+
+def test_a_log_that_disappears_while_its_directory_is_listed_is_none(tmp_path, monkeypatch):
+    def gone(path):
+        raise FileNotFoundError(path)
+
+    (tmp_path / "open.log").touch()
+    monkeypatch.setattr("os.lstat", gone)
+    with pytest.raises(log_files.LogError, match="no log in"):
+        log_sources.files([str(tmp_path)])

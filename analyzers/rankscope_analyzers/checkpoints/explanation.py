@@ -121,7 +121,7 @@ class CheckpointExplanation:
     def _verdict(self) -> Iterator[str]:
         report, good = self._report, self._report.last_good
         if not report.checkpoints:
-            yield f"no checkpoint is recognised in {report.files} files"
+            yield f"no checkpoint is recognised in {report.files} file{'s' * (report.files != 1)}"
             return
         if good is None:
             yield "no checkpoint is good: a run that fails now starts from the beginning"

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rankscope_agent.contract.descriptor_limit import allow_descriptors
 from rankscope_analyzers.intake.log_files import LogError, chunks
+from rankscope_analyzers.text.sanitize import visible
 
 MAX_FILES = 4096
 """Logs read at once: eight for each of 512 nodes."""
@@ -20,7 +22,8 @@ SPARE_DESCRIPTORS = 64
 def opened(paths: Sequence[str]) -> Mapping[str, Iterator[bytes]]:
     """Return the chunks of all logs by name; a directory stands for the files below it.
 
-    Links below a directory are not followed.
+    Links below a directory are not followed. Directories that cannot be listed are named on
+    standard error.
 
     Raises:
         LogError: there is none, or there are too many.
@@ -61,9 +64,21 @@ def together(named: Mapping[str, str]) -> Mapping[str, Iterator[bytes]]:
 
 
 def _below(directory: str) -> Iterator[str]:
-    for folder, folders, names in os.walk(directory):
+    for folder, folders, names in os.walk(directory, onerror=_tell):
         folders.sort()
         for name in sorted(names):
             path = os.path.join(folder, name)  # noqa: PTH118 - names of files as os.walk gives them
-            if stat.S_ISREG(os.lstat(path).st_mode):
+            if _is_regular(path):
                 yield path
+
+
+def _tell(error: OSError) -> None:
+    why = f"{error.filename}: its logs are not read, as it cannot be listed: {error.strerror}"
+    sys.stderr.write(f"{visible(why)}\n")
+
+
+def _is_regular(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except FileNotFoundError:  # a log that was rotated away in the meantime
+        return False

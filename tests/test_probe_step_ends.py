@@ -119,5 +119,15 @@ def test_a_process_that_leaves_the_others_and_lives_on_has_ended_its_ring(
     assert [len(ring.records) for ring in read_rings(tmp_path)] == [STEPS - 1] * 2
 
 
+@pytest.mark.parametrize(
+    ("way", "rings"), [("mesh", "1"), ("checkpoints", "0")], ids=["a rank", "its checkpoints"]
+)
+def test_a_rank_is_seen_once_it_has_joined_and_what_writes_its_checkpoints_is_none(
+    nursery: Nursery, tmp_path: Path, way: str, rings: str
+) -> None:
+    outcomes = nursery.run(tmp_path, "joining.py", way, ranks=2)
+    assert [(ended.code, ended.output) for ended in outcomes] == [(0, f"{rings}\n")] * 2
+
+
 def agent_steps(rings: Path) -> list[tuple[object, ...]]:
     return list(RingStepSource(rings, rings / "kubelet", "gpu-07").steps(None, 0.0))

@@ -317,6 +317,8 @@ _SAVERS = (
 _BACKWARDS = (("megatron.core.pipeline_parallel.schedules", "custom_backward"),)
 _PHASES = {"checkpoint": _SAVE, "load": _LOAD, "evaluation": _EVALUATE, "compile": _COMPILE}
 _DCP_LOGGER = "c10d-NullHandler-dcp_logger"  # by which DCP announces beginnings and ends
+# Of the process that writes checkpoints of a rank that does not wait for them (torch 2.7).
+_CHECKPOINT_PROCESS = "torch.distributed.checkpoint._async_process_executor"
 _DCP_KINDS = {"save": _SAVE, "load": _LOAD, "async_save": _STAGE}
 
 # The first variable that is set wins. SLURM_NTASKS is not used: it is also set in a batch script,
@@ -1016,6 +1018,16 @@ def _within_step(optimizer: Any) -> bool:
             found += 1
         frame = frame.f_back
     return found > 1
+
+
+def _called_by(module: str) -> bool:
+    """Return True if a function of a module is running in this thread."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") == module:
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _name_of(observe: Callable[..., Any]) -> str:
@@ -3723,7 +3735,13 @@ class _Probe:
             self.show()
 
     def joined(self, method: Any) -> None:
-        """Make a rank visible that has joined the others, and able to report its state."""
+        """Make a rank visible that has joined the others, and able to report its state.
+
+        The process that writes a rank's checkpoints joins its like with that rank's number, and
+        makes no steps: seen as the rank, it would be a restart that hangs.
+        """
+        if _called_by(_CHECKPOINT_PROCESS):
+            return
         ring, self.method = self.ring or self.shown, str(method or "")
         if ring is not None and ring.place != _place(self.distributed, self.method):
             self.leave_ring()
@@ -4121,7 +4139,8 @@ class _Probe:
             return
         c10d, leave = self.distributed.distributed_c10d, self.distributed.destroy_process_group
         note, note_left = self.guard.guarded(self.joined), self.guard.guarded(self.left)
-        join = self.spans.marked(_JOIN, c10d.init_process_group)
+        torchs_own = c10d.init_process_group
+        join = self.spans.marked(_JOIN, torchs_own)
 
         @_wraps(join)
         def joining(*arguments: Any, **options: Any) -> None:
@@ -4134,6 +4153,10 @@ class _Probe:
             note_left()
 
         self.distributed.init_process_group = c10d.init_process_group = joining
+        # `init_device_mesh` joins by a name of its own.
+        mesh: Any = sys.modules.get("torch.distributed.device_mesh")
+        if getattr(mesh, "init_process_group", None) is torchs_own:
+            mesh.init_process_group = joining
         self.distributed.destroy_process_group = c10d.destroy_process_group = leaving
 
     def hook_waiting(self) -> None:

@@ -16,6 +16,7 @@ import pytest
 from rankscope_analyzers import cli
 from rankscope_analyzers.checkpoints import digest_list, directory_report, open_files
 from rankscope_analyzers.checkpoints.directory_report import DirectoryReport
+from rankscope_analyzers.verification.checkpoint_criterion import _verified
 
 HERE = Path(__file__).parent
 OLD_SECONDS = 3600.0
@@ -403,6 +404,35 @@ def test_a_checkpoint_that_is_deleted_meanwhile_is_not_called_damaged(copied):
     looked = directory_report.examine(folder, wait=lambda _: shutil.rmtree(folder / "step_10"))
     assert {one.name for one in looked.checkpoints} == {"step_20", "step_30"}
     assert {one.state for one in looked.checkpoints} == {"complete"}
+
+
+@pytest.fixture
+def closed(monkeypatch):
+    """Have no directory of a given name listed: root is refused nothing."""
+
+    def refused(path, listing=os.scandir):
+        if Path(path).name == "closed":
+            raise PermissionError(13, "Permission denied", str(path))
+        return listing(path)
+
+    monkeypatch.setattr("os.scandir", refused)
+    return "closed"
+
+
+def test_a_checkpoint_with_a_directory_that_cannot_be_listed_is_not_verified(copied, closed):
+    folder = copied("dcp")
+    assert set(states(folder).values()) == {"complete"}
+    (folder / "step_30" / closed).mkdir()
+    (folder / closed).mkdir()
+    assert states(folder) == {"step_30": "unverified", "step_20": "complete", "step_10": "complete"}
+
+
+def test_no_checkpoint_may_be_one_in_a_directory_that_cannot_be_listed(tmp_path, closed):
+    assert _verified(directory_report.examine(tmp_path), None).status == "not yet"
+    (tmp_path / closed).mkdir()
+    judged = _verified(directory_report.examine(tmp_path), None)
+    assert judged.status == "unknown"
+    assert f"none has been written yet, as far as is known: directory {closed} of" in judged.seen
 
 
 def test_of_no_checkpoint_nothing_is_said_but_that(tmp_path, capsys):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,7 +101,9 @@ def examine(
     known = list(pointers.read(listed.root, listed.folder))
     effort = Effort(deep=deep)
     groups = list(grouping.groups(listed.folder))
-    extra = digest_list.placed(digest_list.problems(listed.root, digests or {}), groups)
+    closed = [*_closed(listed)]
+    different = digest_list.problems(listed.root, digests or {})
+    extra = digest_list.placed([*different, *closed], groups)
     judged = judgement.judge(
         listed.root,
         groups,
@@ -123,7 +125,7 @@ def examine(
         skipped_structures=effort.skipped_structures,
         deep=deep,
         digests=len(digests or {}),
-        unplaced=extra.get(None, ()),
+        unplaced=[one for one in extra.get(None, ()) if one not in closed],
     )
 
 
@@ -134,6 +136,11 @@ def _listed(root: Path) -> Inventory:
     alone = inventory.Folder("", "")
     alone.files[root.name] = StoredFile(root.name, status.st_size, status.st_mtime)
     return Inventory(root.parent, alone)
+
+
+def _closed(listed: Inventory) -> Iterator[Problem]:
+    for folder, reason in listed.unread.items():
+        yield Problem("unreadable", folder, f"cannot be listed: {reason}")
 
 
 def _second_look(

@@ -6,7 +6,7 @@ from rankscope_agent.contract.metrics import pods, training
 from rankscope_analyzers.checkpoints.checkpoint import MEANINGS
 from rankscope_analyzers.checkpoints.directory_report import DirectoryReport
 from rankscope_analyzers.text import runbooks
-from rankscope_analyzers.text.name_lists import ranks_named
+from rankscope_analyzers.text.name_lists import named, ranks_named
 from rankscope_analyzers.text.wording import clock
 from rankscope_analyzers.verification.evidence import Evidence
 from rankscope_analyzers.verification.identifiers import CHECKPOINT
@@ -55,6 +55,15 @@ def _began(evidence: Evidence) -> float | None:
     return min((series.last for series in started.values()), default=None)
 
 
+def _none_yet(seen: str, found: DirectoryReport) -> Judgement:
+    """Return `not yet`, or `unknown` if a checkpoint may be where nothing could be listed."""
+    if not found.unread:
+        return not_yet(seen, EXPECTED)
+    closed = named([folder or "." for folder in found.unread], "directory", "directories")
+    why = f"{seen}, as far as is known: {closed} of {found.root} cannot be listed"
+    return unknown(why, EXPECTED, "run it as a user who may read them")
+
+
 def _verified(found: DirectoryReport, began: float | None) -> Judgement:
     """Judge the newest checkpoint of a directory, or the previous one while it is being written.
 
@@ -65,11 +74,11 @@ def _verified(found: DirectoryReport, began: float | None) -> Judgement:
     done = [one for one in found.checkpoints if one.state != "being_written"]
     if not done:
         being = "the first is being written" if found.checkpoints else "none has been written yet"
-        return not_yet(being, EXPECTED)
+        return _none_yet(being, found)
     newest = done[0]
     if began is not None and newest.group.modified < began:
         at = clock(newest.group.modified)
-        return not_yet(f"{newest.name} of {at} is from before the job's processes began", EXPECTED)
+        return _none_yet(f"{newest.name} of {at} is from before the job's processes began", found)
     why = "; ".join(f"{one.file} {one.detail}" for one in newest.problems[:SHOWN_PROBLEMS])
     seen = f"{newest.name} is {MEANINGS[newest.state]}{f': {why}' if why else ''}"
     if newest.state == "complete":

@@ -44,6 +44,12 @@ CLUSTER_CASES: dict[str, Case] = {
             steady(f"kube_node_info{{{NODE}}}"),
         )
     ),
+    "RankscopeNoAgents": Case(
+        (
+            gauge(f'rankscope_build_info{{{NODE},version="1"}}', None, 1, None),
+            gauge('rankscope_build_info{node="gpu-08",version="1"}', None, 1, 1),
+        )
+    ),
     "RankscopeCollectorFailing": Case(
         (
             gauge(f'rankscope_collector_failing{{{NODE},collector="nvml"}}', 1, None, None),

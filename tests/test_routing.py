@@ -205,6 +205,7 @@ SENT = {
     "failure that a cascade explains": alert(
         "RankscopePodFailed", "page", "job", job_id="team/fell"
     ),
+    "one agent of a cluster without any": alert("RankscopeAgentDown", "ticket", "node", node="n"),
     # told
     "page": alert("RankscopeJobStalled", "page", "job", **LLM),
     "another job": alert("RankscopeSyncShareHigh", "ticket", "job", **OTHER),
@@ -215,13 +216,14 @@ SENT = {
     "other node": alert("RankscopeLinkErrors", "ticket", "node", node="gpu-08"),
     "maintenance": alert("RankscopeNodeMaintenance", "none", "node", node="gpu-99"),
     "fast burn": alert("RankscopeGoodputBurnFast", "page", "cluster"),
+    "no agent": alert("RankscopeNoAgents", "ticket", "cluster"),
     "job of the cascade": alert("RankscopeJobInCascade", "none", "job", job_id="team/fell"),
     "failure of a job beside a cascade": alert(
         "RankscopePodFailed", "ticket", "job", job_id="other/x"
     ),
     "job unknown": alert("RankscopeNonFiniteLoss", "ticket", "job", node="gpu-08"),
 }
-MUTED = list(SENT)[:5]
+MUTED = list(SENT)[:6]
 
 
 def test_a_real_alertmanager_mutes_what_is_explained_and_tells_the_rest_once(tmp_path):
@@ -231,7 +233,7 @@ def test_a_real_alertmanager_mutes_what_is_explained_and_tells_the_rest_once(tmp
         for one in reversed(SENT.values()):
             post(address, [one])
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while len(told.got) < 8 and time.monotonic() < deadline:
+        while len(told.got) < 9 and time.monotonic() < deadline:
             time.sleep(0.1)
         muted = {
             frozenset(one["labels"].items())
@@ -250,6 +252,7 @@ def test_a_real_alertmanager_mutes_what_is_explained_and_tells_the_rest_once(tmp
         ("page", "RankscopeGpuHardwareFault"),
         ("page", "RankscopeJobStalled"),
         ("ticket", "RankscopeLinkErrors"),
+        ("ticket", "RankscopeNoAgents"),
         ("ticket", "RankscopeNonFiniteLoss"),
         ("ticket", "RankscopeXidFatal"),
         ("ticket-owner", "RankscopePodFailed"),

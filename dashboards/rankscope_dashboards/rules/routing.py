@@ -295,6 +295,7 @@ INHIBITION: tuple[Value, ...] = (
     _inhibits(['alertname="RankscopeHang"'], ['alertname="RankscopeJobStalled"'], "job_id"),
     # Only tickets: a production job that is hit still pages.
     _inhibits([_named(NODE_GONE)], ['severity="ticket"', _named(SEEN_ON_A_NODE)], "node"),
+    _inhibits(['alertname="RankscopeNoAgents"'], ['alertname="RankscopeAgentDown"']),
     _inhibits(['alertname="RankscopeGoodputBurnFast"'], ['alertname="RankscopeGoodputBurnSlow"']),
     _inhibits(['alertname="RankscopeNodeMaintenance"'], ['scope="node"'], "node"),
     _inhibits(

@@ -35,6 +35,10 @@ _STILL_THERE = (
 )
 """Nodes that had an agent, without those that are known to have left the cluster since."""
 
+_HAD_AGENTS = worst(f"last_over_time({records.CLUSTER_AGENTS}[1d])")
+"""How many agents a cluster had when it was last seen: of a cluster that sends nothing any more,
+kube-state-metrics is silent as well, and after an hour no node of it is missed."""
+
 _NEED_KUBERNETES = "Silent without kube-state-metrics."
 _MAINTENANCE = (
     "max by (cluster, node) (kube_node_spec_unschedulable) == 1\n"
@@ -183,6 +187,20 @@ OWN: tuple[Alert, ...] = (
         " kube-state-metrics only.",
         needs="Without kube-state-metrics only nodes whose agent answered within the last"
         " hour are noticed, including nodes that were removed.",
+    ),
+    Alert(
+        name="RankscopeNoAgents",
+        expression=f"{_HAD_AGENTS} unless on (cluster) {agent.BUILD_INFO.name}",
+        hold="10m",
+        keep="10m",
+        why="As for a single agent. A cluster that has had none for a day is assumed not to want"
+        " any.",
+        severity="ticket",
+        scope="cluster",
+        summary="No agent answers in the whole cluster",
+        description="Prometheus had {{ $value }} agents, and now has none: alerts on what agents"
+        " export cannot fire, whatever is wrong. Scraping, the network or the installation is at"
+        " fault, rather than the nodes.",
     ),
     Alert(
         name="RankscopeCollectorFailing",

@@ -229,3 +229,13 @@ def test_a_place_where_no_file_can_be_made_is_refused_before_anything_is_asked(
     monkeypatch.setattr("os.access", lambda path, mode: False)  # root is refused nothing
     assert cli.main([*command, str(tmp_path / "c.tgz")]) == 1
     assert capsys.readouterr().err == f"{refused}{tmp_path} is not writable\n"
+
+
+def test_of_a_capture_that_cannot_be_written_whole_nothing_remains(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(archive, "_add", full)
+    with pytest.raises(OSError, match="No space left"):
+        archive.write(tmp_path / "c.tgz", {"summary.txt": b"x"}, {})
+    assert not list(tmp_path.iterdir())

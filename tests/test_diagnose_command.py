@@ -133,3 +133,17 @@ def test_the_probe_folder_holds_the_probe_and_its_entry_point(capsys, pytestconf
     assert (folder / "rankscope_probe.py").is_file()
     (entry_points,) = folder.glob("*.dist-info/entry_points.txt")
     assert "[torch.backends]" in entry_points.read_text()
+
+
+@pytest.mark.parametrize("option", ["--trace", "--kineto"])
+def test_a_directory_that_may_not_be_read_is_one_sentence(option, tmp_path, capsys, monkeypatch):
+    def refused(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    for method in ("is_file", "iterdir"):
+        monkeypatch.setattr(f"pathlib.Path.{method}", refused)  # root is refused nothing
+    assert cli.main(["diagnose", option, str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"rankscope diagnose: {tmp_path}")
+    assert said.endswith("cannot be read: Permission denied\n")
+    assert len(said.splitlines()) == 1

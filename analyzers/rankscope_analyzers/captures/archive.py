@@ -73,14 +73,22 @@ def write(path: Path, files: Mapping[str, bytes], about: Mapping[str, Any]) -> S
     }
     first = finite_json.text(manifest, indent=2).encode() + b"\n"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        _pack(descriptor, {MANIFEST: first, **kept})
+    except OSError:
+        path.unlink(missing_ok=True)  # a part of a capture cannot be read, and bars the next one
+        raise
+    return left_out
+
+
+def _pack(descriptor: int, files: Mapping[str, bytes]) -> None:
     with (
         os.fdopen(descriptor, "wb") as sink,
         gzip.GzipFile("", "wb", 6, sink, 0) as packed,
         tarfile.open(fileobj=packed, mode="w") as tar,
     ):
-        for name, body in ((MANIFEST, first), *kept.items()):
+        for name, body in files.items():
             _add(tar, name, body)
-    return left_out
 
 
 def _add(tar: tarfile.TarFile, name: str, body: bytes) -> None:

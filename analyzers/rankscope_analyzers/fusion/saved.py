@@ -103,8 +103,11 @@ def _numbers(values: Floats) -> list[float | str]:
 
 
 def is_saved(directory: Path) -> bool:
-    """Return True if a diagnosis was saved there."""
-    return (directory / NAME).is_file()
+    """Return True if a diagnosis was saved there; False, too, where nothing can be read."""
+    try:
+        return (directory / NAME).is_file()
+    except OSError:
+        return False
 
 
 def read(directory: Path) -> tuple[Gathered, float]:

@@ -95,6 +95,13 @@ def _useful(traces: Sequence[_Trace]) -> list[_Trace]:
 
 
 def _files(directory: Path) -> list[Path]:
+    try:
+        return _listed(directory)
+    except OSError as error:
+        raise SourceError(f"{directory} cannot be read: {error.strerror or error}") from error
+
+
+def _listed(directory: Path) -> list[Path]:
     if not directory.is_dir():
         raise SourceError(f"{directory} is not a directory; --kineto takes one per job")
     found = (path for path in directory.iterdir() if path.name.endswith(_SUFFIXES))

@@ -136,8 +136,16 @@ def job_directories(directory: Path) -> list[Path]:
     """Return a directory that holds a trace, or the directories in it that do, by name.
 
     Raises:
-        SourceError: there is none.
+        SourceError: there is none, or one cannot be read.
     """
+    try:
+        return _job_directories(directory)
+    except OSError as error:
+        where = error.filename or directory
+        raise SourceError(f"{where} cannot be read: {error.strerror or error}") from error
+
+
+def _job_directories(directory: Path) -> list[Path]:
     if not directory.is_dir():
         raise SourceError(f"{directory} is not a directory; --trace takes job directories")
     if _record_file(directory):

@@ -1,5 +1,7 @@
 """What is no alert when agents restart, are exchanged, go unscraped or leave with their nodes."""
 
+import json
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,6 +12,8 @@ from alert_timelines import Case, Series, gauge, steady
 from clusters_apart import Followed, follow_together, of_alert
 from named_alerts import BY_NAME, fixed
 from promtool_tests import follow
+from rankscope_dashboards.generate import everything
+from rankscope_dashboards.rules.rule_files import Links
 from servers import require_server
 
 
@@ -193,4 +197,19 @@ def test_a_node_that_left_the_cluster_is_not_missed(tmp_path):
     without = replace(case, series=case.series[:1])
     checks = [(20, 0), (45, 1), (80, 1)]
     done = follow(tmp_path, require_server("promtool"), alert, without, 119, checks)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_two_owners_of_one_job_after_a_restart_cost_no_job_its_alert(tmp_path):
+    (tmp_path / "alerts.yaml").write_text(everything(Links())["rules/alerts.yaml"])
+    evicted = {f'rankscope_job_interruptions{{job_id="t/{job}"}}': "0x10 5x50" for job in "ab"}
+    owned = {f'job:rankscope_job:info{{job_id="t/a",class="{one}"}}': "1x60" for one in "xy"}
+    series = [{"series": one, "values": text} for one, text in (evicted | owned).items()]
+    count = "count(ALERTS{alertname='RankscopeJobRequeued',alertstate='firing'})"
+    asked = {"expr": count, "eval_time": "20m", "exp_samples": [{"labels": "{}", "value": 2}]}
+    block = {"interval": "30s", "input_series": series, "promql_expr_test": [asked]}
+    tests = {"rule_files": ["alerts.yaml"], "evaluation_interval": "30s", "tests": [block]}
+    (tmp_path / "test.yaml").write_text(json.dumps(tests))
+    command = [require_server("promtool"), "test", "rules", "test.yaml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -74,8 +74,12 @@ def worst_by_job(expression: str) -> str:
 
 
 def with_owner(expression: str) -> str:
-    """Add a job's owner; a job without a known owner keeps its alert, without an owner."""
-    joined = join(f"({expression})", ("job_id",), OWNER, JOB_INFO_RECORD)
+    """Add a job's owner; a job without a known owner keeps its alert, without an owner.
+
+    A Prometheus that was restarted does not end what it recorded before: for five minutes a job
+    whose labels have changed since has two owners, and the alert would fail for all jobs.
+    """
+    joined = join(f"({expression})", ("job_id",), OWNER, one_of(JOB_INFO_RECORD, "job_id"))
     return f"{joined}\nor on (cluster, job_id) ({expression})"
 
 

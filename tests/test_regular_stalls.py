@@ -104,3 +104,12 @@ def test_a_rank_that_became_slow_has_not_been_stalled_as_well(tensor, pipeline, 
     said = findings(rows.assign(timing_source="host", other_seconds=other))
     assert [one.kind for one in said] == ["gpu_compute"]
     assert said[0].where.ranks[0] // 8 == 1
+
+
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_stalls_began_with_the_first_of_them_although_several_were_needed(ranks):
+    rows = stalled(SCATTERED + 20, rank=1, ranks=ranks)
+    (found,) = findings(rows)
+    assert (found.kind, found.where.ranks) == ("host_transient", (1,))
+    first = rows[rows["step"] == SCATTERED[0] + 20]["t_start_unix_seconds"].min()
+    assert found.since_unix_seconds == pytest.approx(first, abs=5)

@@ -146,7 +146,10 @@ def _candidate(
     count = int((since > 0).sum())
     cost = share * max(count - 1, 1) / count
     usual = float(since[since > 0].mean())
-    return Candidate("host_transient", cost, ranks, -1, usual, 0.0, certainty)
+    # Of stalls all over the job, the earlier ones that are remembered may be chance.
+    before = len(longest) - len(view.duration) - int(np.argmax(longest > 0)) if ranks else 0
+    began = -max(before, 0)
+    return Candidate("host_transient", cost, ranks, -1, usual, 0.0, certainty, began=began)
 
 
 def _ranks(view: View, nodes: Integers) -> tuple[int, ...]:

@@ -127,7 +127,7 @@ class _Slot:
         current = self.current
         if current is None:
             if winner and self._has_held(winner, moment, holds):
-                self._start(winner, self._streak[2], moment, nodes)
+                self._start(winner, self._began(winner, moment), moment, nodes)
             return
         self._follow(current, winner, kinds, moment, nodes)
         if self.number is None or winner is None:
@@ -140,7 +140,7 @@ class _Slot:
             self._change_extent(current, winner, moment)
         elif winner.kind != current.kind and self._streak[1] >= CHANGES:
             self._close(moment.now, for_good=True)
-            self._start(winner, self._streak[2], moment, nodes)
+            self._start(winner, self._began(winner, moment), moment, nodes)
 
     def _replace(self, winner: Candidate, moment: Moment, nodes: Nodes) -> None:
         """End the incident; begin another one if one and the same culprit replaced it."""
@@ -214,6 +214,13 @@ class _Slot:
         before, streak, since = self._streak
         same = winner and before and winner.kind == before.kind and same_culprit(winner, before)
         self._streak = (winner, streak + 1, since) if same else (winner, 1, _since(winner, moment))
+
+    def _began(self, winner: Candidate, moment: Moment) -> float:
+        """Return when the cause that wins began; of stalls, the first may be before the window."""
+        since = self._streak[2]
+        if winner.began >= 0:
+            return since
+        return min(since, moment.window + winner.began * moment.step_seconds)
 
     def _start(self, candidate: Candidate, since: float, moment: Moment, nodes: Nodes) -> None:
         self.number = self._store.open(candidate, since, moment, nodes(candidate))

@@ -255,7 +255,8 @@ class Candidate:
             "freeze", "wait", "input", "workers", "checkpoint", "samples", "exchange", "steps",
             "most", "from_start", "ranks", "stage", "only_loader".
         sample_imbalance: how unevenly samples are distributed, if that is the fault.
-        began: step of the window in which it began, as far as the window shows.
+        began: step of the window in which it began, as far as the window shows; negative for one
+            that many steps before the window.
         ended: last step of the window that shows it, -1 for the newest one.
         lasted_seconds: for how long, for what shows between windows: slow checkpoints.
         slower: number of ranks that compute longer than before, and of those that are known; zeros

@@ -252,6 +252,7 @@ OF_ONE_JOB = [
     ("xids", "--job", "t/k"),
     ("doctor", "t/pod"),
     ("capture", "--kept", "--job", "t/k"),
+    ("preflight", "--node", "n9"),
 ]
 
 

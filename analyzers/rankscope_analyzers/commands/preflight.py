@@ -161,7 +161,7 @@ def _pool(options: argparse.Namespace, of_jobs: Collection[str]) -> pool.Pool:
     wanted = [page for page in pages if not named_nodes or page.node in named_nodes]
     absent = sorted(named_nodes - {page.node for page in wanted})
     if not wanted:
-        raise InputError(f"there is no agent for {named(absent, 'node')}")
+        raise InputError(shortened([f"there is no agent for {named(absent, 'node')}", *silent]))
     missing = [f"no agent answers for {named(absent, 'node')}"] if absent else []
     now = time.time()
     return pool.Pool(

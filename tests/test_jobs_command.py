@@ -148,6 +148,13 @@ def test_what_cannot_be_shown_is_one_sentence(flags, complaint, capsys):
     assert len(said.splitlines()) == 1
 
 
+def test_headings_stay_whole_in_a_terminal_that_is_too_narrow(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    with Agent() as one:
+        assert cli.main(["jobs", "--agent", one.url, "--since", "90000d"]) == 0
+    assert list(job_table.HEADS) in [line.split() for line in capsys.readouterr().out.splitlines()]
+
+
 def test_no_job_is_an_error(capsys):
     with Agent(ranks=()) as one:
         one.steps = lambda: json.dumps({"columns": [], "rows": []}).encode()

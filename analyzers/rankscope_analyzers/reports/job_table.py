@@ -80,7 +80,7 @@ def table(jobs: Sequence[JobRow]) -> Table:
     drawn = Table(box=None, pad_edge=False)
     cells = [_cells(job) for job in jobs]
     for name, *column in zip(HEADS, *cells, strict=True):
-        width = min(max(map(cell_len, column), default=0), WIDEST)
+        width = min(max(map(cell_len, (name, *column))), WIDEST)
         is_number = name in {"step", "lost"}
         justify: Literal["left", "right"] = "right" if is_number else "left"
         drawn.add_column(name, justify=justify, overflow="fold", min_width=width)

@@ -47,7 +47,7 @@ def seconds_in(value, name=""):
 
 def shown(verdict):
     console = Console(file=io.StringIO(), width=200, no_color=True)
-    verdict_text.show(console, [verdict])
+    console.print(verdict_text.render(verdict))
     return console.file.getvalue()
 
 

@@ -20,7 +20,7 @@ def judged(job=None, **changes):
 
 def text(said, width=100):
     console = Console(file=io.StringIO(), width=width, no_color=True)
-    verdict_text.show(console, [said])
+    console.print(verdict_text.render(said))
     return console.file.getvalue()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rankscope_analyzers.command import positive_seconds, share
-from rankscope_analyzers.preflight.budget_check import EXCHANGES
+from rankscope_analyzers.preflight.budget_check import LAYOUTS
 from rankscope_analyzers.preflight.step_target import DEFAULTS, Target, TargetError, count
 
 
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--layout",
-        choices=(*EXCHANGES, "other"),
+        choices=LAYOUTS,
         help="all-reduce: each rank has the whole model; sharded: FSDP, ZeRO 3",
     )
     parser.add_argument(

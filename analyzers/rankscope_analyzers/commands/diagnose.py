@@ -60,14 +60,7 @@ def run(options: argparse.Namespace) -> int:
     """
     if options.verdicts:
         return _write(options)
-    if options.workers is not None:
-        raise InputError("--workers needs --verdicts: one job takes one process")
-    if options.scheduler:
-        raise InputError("--scheduler needs --verdicts: it is for many traces")
-    report_files.check(options)
-    if options.save:
-        with _saving():
-            saved.check(options.save)
+    _check(options)
     gathered, now = _gathered(options)
     if options.save:
         with _saving():
@@ -94,6 +87,22 @@ def run(options: argparse.Namespace) -> int:
     report_files.write(options, reports)
     # A missing verdict must not be mistaken for a verdict.
     return 1 if all(job.verdict is None and job.missing for job in reports) else 0
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse options that have no effect, and what cannot be written, before anything is read.
+
+    Raises:
+        InputError: that is so.
+    """
+    if options.workers is not None:
+        raise InputError("--workers needs --verdicts: one job takes one process")
+    if options.scheduler:
+        raise InputError("--scheduler needs --verdicts: it is for many traces")
+    report_files.check(options)
+    if options.save:
+        with _saving():
+            saved.check(options.save)
 
 
 def _write(options: argparse.Namespace) -> int:

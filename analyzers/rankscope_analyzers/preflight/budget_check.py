@@ -30,6 +30,7 @@ EXCHANGES: Mapping[str, float] = {"all-reduce": 2.0, "sharded": 3.0}
 """How often (N-1)/N of the model leaves each node in a step."""
 
 LAYOUTS = (*EXCHANGES, "other")
+"""What a job may be said to exchange; of `other` it is not known how much."""
 
 
 def target_of(job: Job, given: Target) -> Target:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -36,12 +36,6 @@ PHASES = (
 WORTH_SAYING = 0.025
 """Fraction of a rank's step above which waits for a CPU are explained, as small as faults that
 count (`rank_faults.MINIMUM_COST`)."""
-
-
-def show(console: Console, verdicts: Sequence[Verdict]) -> None:
-    """Print verdicts for people."""
-    for verdict in verdicts:
-        console.print(render(verdict))
 
 
 def render(verdict: Verdict) -> RenderableType:

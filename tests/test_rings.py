@@ -134,6 +134,19 @@ def test_of_a_restarted_rank_the_newest_process_is_told(tmp_path):
     assert (rank.attempt, rank.pid) == (1, 11)
 
 
+@pytest.mark.parametrize(("seconds", "pids"), [(30.0, [12, 13]), (30.1, [10, 11])])
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_a_process_beside_ranks_that_go_on_has_replaced_none(tmp_path, seconds, pids, world_size):
+    for rank in range(2):
+        trainer = RingWriter(tmp_path, f"{rank}.ring", rank=rank, world_size=2, pid=10 + rank)
+        trainer.step(1, start_unix_ns=round((CREATED + 60) * NS), step_ns=NS)
+    joined = round((CREATED + 61 - seconds) * NS)
+    for rank in range(2):
+        engine = {"rank": rank, "world_size": world_size, "pid": 12 + rank}
+        RingWriter(tmp_path, f"engine-{rank}.ring", created_unix_ns=joined, **engine)
+    assert [rank.pid for rank in source(tmp_path, CREATED + 62).ranks()] == pids
+
+
 def test_ranks_that_left_a_job_when_it_shrank_are_not_told(tmp_path):
     for rank in range(4):
         RingWriter(tmp_path, f"{rank}.ring", rank=rank, world_size=4).end()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from collected_page import CREATED_NS, Clock, Page, collector
 from rankscope_agent.contract.metrics import training as metrics
 from ring_writer import NS, RingWriter
@@ -54,6 +56,23 @@ def test_the_newest_process_says_whether_the_rank_lives(tmp_path):
     old.end()
     assert [Page(rings).rank(metrics.RANK_ALIVE) for _ in range(3)] == [1, 1, 1]
     new.end()
+
+
+@pytest.mark.parametrize("beside", [{"rank": 0}, {"rank": 5, "world_size": 8}])
+def test_a_process_beside_ranks_that_go_on_changes_nothing_about_them(tmp_path, beside):
+    trainer = RingWriter(tmp_path, "1.ring")
+    trainer.step(3)
+    rings = collector(tmp_path)
+    before = Page(rings).labels(metrics.RANK_ALIVE)
+    engine = RingWriter(tmp_path, "2.ring", created_unix_ns=CREATED_NS + NS, pid=7, **beside)
+    pages = [Page(rings) for _ in range(3)]
+    assert [page.labels(metrics.RANK_ALIVE) for page in pages] == [before] * 3
+    assert [page.rank(metrics.LAST_STEP) for page in pages] == [2] * 3
+    assert Page(collector(tmp_path)).labels(metrics.RANK_ALIVE) == before
+    trainer.end()
+    alive = [Page(rings).rank(metrics.RANK_ALIVE, beside["rank"]) for _ in range(3)]
+    assert alive[-1] == 1, "whatever it is, it is the newest process"
+    engine.end()
 
 
 def test_an_ended_jobs_series_go_after_ten_minutes(tmp_path):

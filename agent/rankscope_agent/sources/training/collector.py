@@ -24,7 +24,7 @@ from rankscope_agent.sources.training import starts
 from rankscope_agent.sources.training.background_follower import BackgroundFollower
 from rankscope_agent.sources.training.continuation import Continuation, nothing_before
 from rankscope_agent.sources.training.files import MAX_RINGS
-from rankscope_agent.sources.training.followed_ring import FollowedRing
+from rankscope_agent.sources.training.followed_ring import FollowedRing, goes_on_beside
 from rankscope_agent.sources.training.follower import RingFollower
 from rankscope_agent.sources.training.format import StepRecord
 from rankscope_agent.sources.training.identity import rank_identity
@@ -274,7 +274,7 @@ class TrainingCollector:
         """Update what changes without a record, and add a rank that has none yet."""
         header = followed.ring.header
         job = self._jobs.get(header.job_id)
-        if job is None:
+        if job is None or goes_on_beside(self._follower.rings, followed, now):
             return
         rank = job.ranks.get(header.rank)
         if rank is None or rank.created_unix_ns < header.created_unix_ns:

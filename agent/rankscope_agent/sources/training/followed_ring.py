@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 
 from rankscope_agent.sources.training.cursor import Cursor, read_record
@@ -84,6 +84,11 @@ class FollowedRing:
         seq = max(self.cursor.counted, self.cursor.next_seq - 1)
         spans = self.spans.position if self.spans else SpanPosition()
         return Position(self.ring.header.created_unix_ns, seq, spans)
+
+    @property
+    def has_steps(self) -> bool:
+        """Return True if its process has ended a step that is recorded, as far as known."""
+        return bool(self.cursor.found or self.position.seq)
 
     @property
     def last_step_unix_ns(self) -> int:
@@ -172,3 +177,31 @@ class FollowedRing:
             # By the node's current clock, which may have been set since.
             closed = self._ends.closed_at(self._watch)
             self.ended_unix_seconds = now_unix_seconds if closed is None else closed
+
+
+def goes_on_beside(rings: Iterable[FollowedRing], other: FollowedRing, now: float) -> bool:
+    """Return True if a process without steps is none of its job's ranks, which go on beside it.
+
+    See `ring_rows.of_ranks`.
+
+    Args:
+        rings: all that are open.
+        other: that of the process.
+        now: the Unix time.
+    """
+    if other.has_steps:
+        return False
+    return any(_is_older_rank(one, other) and _is_alive(one, now) for one in rings)
+
+
+def _is_older_rank(one: FollowedRing, other: FollowedRing) -> bool:
+    known, new = one.ring.header, other.ring.header
+    is_rank = one.has_steps and known.created_unix_ns < new.created_unix_ns
+    joined_others = known.rank == new.rank or known.world_size != new.world_size
+    return is_rank and known.job_id == new.job_id and joined_others
+
+
+def _is_alive(one: FollowedRing, now: float) -> bool:
+    with suppress(OSError):  # its next reading reports it
+        return one.ring.liveness(now) == "alive"
+    return False

@@ -64,6 +64,7 @@ from rankscope_agent.sources.training.ring_rows import (
     batches_from,
     may_have_rows,
     of_present_jobs,
+    of_ranks,
     rows_of_start,
     rows_since,
 )
@@ -248,7 +249,7 @@ class RingStepSource:
             self._answers(place, [file for _, _, file in several])
             for place, several in groupby(chosen, lambda file: file[1])
         )
-        return [answer for _, answer in choose(answers, lambda one: one[0], MAX_RINGS)]
+        return of_ranks([answer for _, answer in choose(answers, lambda one: one[0], MAX_RINGS)])
 
     def _files(self) -> Iterator[tuple[Holder, RingDirectory, RingFile]]:
         """List the files that may be rings, each with its holder."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -54,6 +55,38 @@ class RingAnswer:
     held: int
     last_step_seconds: float | None = None
     last_start_unix_seconds: float | None = None
+
+
+BESIDE_SECONDS = 30.0
+"""Ranks that join others anew end their last step at most some seconds later than the first of them
+has joined."""
+
+
+def of_ranks(rings: Sequence[RingAnswer]) -> Sequence[RingAnswer]:
+    """Return rings without those of processes that have joined others beside their job's ranks.
+
+    An engine that answers prompts, started for reinforcement learning, numbers its processes from 0
+    as well, and makes no steps. It has replaced no rank if that one goes on.
+    """
+    stepping = defaultdict(list)
+    for ring in rings:
+        if ring.newest:
+            stepping[_job(ring)].append(ring)
+    return [
+        ring
+        for ring in rings
+        if ring.newest or not any(_goes_on_beside(rank, ring) for rank in stepping[_job(ring)])
+    ]
+
+
+def _goes_on_beside(rank: RingAnswer, other: RingAnswer) -> bool:
+    one, two = rank.identity, other.identity
+    since = rank.active_unix_seconds - other.created_unix_ns / NS
+    return since > BESIDE_SECONDS and (one.rank == two.rank or one.world_size != two.world_size)
+
+
+def _job(ring: RingAnswer) -> str:
+    return ring.identity.job_id
 
 
 Join = Callable[[Sequence[StepRecord]], Sequence[StepRecord]]

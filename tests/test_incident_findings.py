@@ -30,6 +30,17 @@ def test_a_slow_gpu_is_named_with_its_ratio_and_node():
     assert cause.until_unix_seconds is None
 
 
+@pytest.mark.parametrize("measured", [True, False])
+def test_slow_compute_may_be_input_where_none_is_measured(measured):
+    simulated = made(fault("gpu_compute", "gpu", 1.5, last=220))
+    records = simulated.records if measured else simulated.records.assign(data_seconds=float("nan"))
+    job = JobRecords("job-a", records, 32, (), live=False, meta=simulated.meta)
+    (verdict,) = diagnose([job])
+    assert verdict.cause.where.ranks[0] == 13
+    assert ("rankscope_probe.batches" in verdict.cause.action) is not measured
+    assert verdict.cause.action.endswith(ADVICE["gpu_compute"].action)
+
+
 @pytest.mark.parametrize(
     ("kind", "subtype", "strength", "verb"),
     [("gpu_compute", "node", 1.5, "compute"), ("data_loader", "node", 0.5, "wait")],

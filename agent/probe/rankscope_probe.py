@@ -23,7 +23,8 @@ ends a step: SKIPPED. A program that joins others, or computes gradients for ten
 taking a step gets a small ring without records so that it is visible; its first step creates
 another one.
 
-* data: blocked in torch's DataLoader with gradients enabled; -1 while none has been used. In steps
+* data: blocked in torch's DataLoader, a loader in `_LOADERS` or what the program has marked by
+  `batches`, with gradients enabled; -1 while none has been used. In steps
   whose sync is measured by CUDA events, only while the training stream had nothing left to do: what
   loads while the device is still busy with earlier work delays nobody.
 * sync: blocked in collectives on gloo: in `Work.wait()` and the like, and at the end of a backward
@@ -155,6 +156,7 @@ from typing import Any, Callable, TypeVar
 __version__ = "0.1.0"
 
 _Function = TypeVar("_Function", bound="Callable[..., Any]")
+_Item = TypeVar("_Item")
 
 _CAPACITY = 65536  # 1.8 hours at ten steps a second, the fastest loop worth a post-mortem; 4 MiB
 _STEPLESS_CAPACITY = 64  # of a ring that gets no records
@@ -312,6 +314,14 @@ _SAVERS = (
     ("megatron.training.training", "", "save_checkpoint", _SAVE),  # the same function
     # Its batches are fetched with gradients enabled, as those of training.
     ("transformers.trainer", "Trainer", "evaluation_loop", _EVALUATE),
+)
+# Loaders that are not torch's: module, class, and the method that gives a batch or begins a loop.
+_LOADERS = (
+    ("nvidia.dali.plugin.pytorch", "DALIGenericIterator", "__next__"),
+    ("nvidia.dali.plugin.pytorch", "DALIRaggedIterator", "__next__"),
+    ("torchdata.nodes.loader", "LoaderIterator", "__next__"),
+    ("ffcv.loader.epoch_iterator", "EpochIterator", "__next__"),
+    ("ray.data.iterator", "_IterableFromIterator", "__iter__"),
 )
 # Functions of frameworks that run a backward pass without torch's: module and name.
 _BACKWARDS = (("megatron.core.pipeline_parallel.schedules", "custom_backward"),)
@@ -3219,6 +3229,24 @@ class _Loop:
         clock.other_ns, clock.resting, clock.rest_sync = self.rest
 
 
+class _Batches:
+    """A loop over a loader that is not torch's.
+
+    Args:
+        loader: that it is over.
+        advance: returns the next batch of such a loop.
+    """
+
+    def __init__(self, loader: Any, advance: Callable[[Any], Any]) -> None:
+        self.iterator, self.advance = iter(loader), advance
+
+    def __iter__(self) -> "_Batches":
+        return self
+
+    def __next__(self) -> Any:
+        return self.advance(self)
+
+
 class _Loader:
     """How long batches are waited for, and how many samples they have."""
 
@@ -3230,6 +3258,10 @@ class _Loader:
         self.workers = _LoaderWorkers(torch, guard, clock)
         self.size = guard.guarded(_batch_size)
         self.used = False  # so far, by this process
+        self.hooked: set[tuple[str, str, str]] = set()  # of `_LOADERS`
+        self.hook_one = guard.guarded(self.hook_loader)
+        self.advance = self.timed(lambda loop: next(loop.iterator), counted=True)
+        self.looped = self.timed(lambda loader: _Batches(loader, self.advance), counted=False)
         self.loop: _Loop | None = None  # the one whose batches are being fetched, if it may end
 
     def fetching(self, fetch: Callable[[Any], Any], counted: bool) -> Callable[[Any], Any]:
@@ -3272,6 +3304,34 @@ class _Loader:
                 note(loader, batch, begin, data, sync, samples, waited, in_data)
 
         return method
+
+    def timed(self, fetch: Callable[[Any], Any], counted: bool) -> Callable[[Any], Any]:
+        """Return the same function, hidden from compiled code."""
+        return self.guard.untraced(self.fetching(fetch, counted), around=True)
+
+    def hook_frameworks(self) -> None:
+        """Time the loaded loaders that are not torch's."""
+        for place in _LOADERS:
+            self.hook_one(*place)
+
+    def hook_loader(self, module: str, owner_name: str, name: str) -> None:
+        """Time one of them, once."""
+        owner = getattr(sys.modules.get(module), owner_name, None)
+        call, place = getattr(owner, name, None), (module, owner_name, name)
+        if not callable(call) or place in self.hooked:
+            return
+        self.hooked.add(place)
+
+        def begin(loader: Any) -> _Batches:
+            return _Batches(call(loader), self.advance)
+
+        counted = name == "__next__"
+        setattr(owner, name, self.timed(call if counted else begin, counted))
+
+    def batches(self, loader: Any) -> Any:
+        """Return a loop over any loader, timed; torch's is timed as it is."""
+        known = isinstance(loader, self.torch.utils.data.DataLoader)
+        return iter(loader) if known else self.looped(loader)
 
     def device_begins(self) -> _DeviceWaits | None:
         """Have the device's time for a batch measured; return None if nothing does that."""
@@ -3499,6 +3559,7 @@ class _Probe:
         if not self.clock.thread:
             self.mesh = getattr(parameter, "device_mesh", None)
             self.spans.hook_frameworks()
+            self.loader.hook_frameworks()
             self.hook_backwards()
         flags = 0
         if options or len(arguments) > 1:
@@ -4059,13 +4120,10 @@ class _Probe:
 
     def hook_input(self) -> None:
         """Time what waits for batches."""
-        loading, untraced = self.torch.utils.data.dataloader, self.guard.untraced
+        loading = self.torch.utils.data.dataloader
         iterator, loader = loading._BaseDataLoaderIter, loading.DataLoader
-        following = self.loader.fetching(iterator.__next__, counted=True)
-        iterator.__next__ = untraced(following, around=True)
-        loader.__iter__ = untraced(
-            self.loader.fetching(loader.__iter__, counted=False), around=True
-        )
+        iterator.__next__ = self.loader.timed(iterator.__next__, counted=True)
+        loader.__iter__ = self.loader.timed(loader.__iter__, counted=False)
 
     def hook_scaler(self) -> None:
         """Have GradScalers report what they step, and their updates."""
@@ -4100,12 +4158,13 @@ class _Probe:
         patch: Any = getattr(Optimizer, "_patch_step_function", None)
         if patch is None:
             return
-        note = self.guard.guarded(self.find_nested)
+        note, hook_loaders = self.guard.guarded(self.find_nested), self.loader.hook_frameworks
 
         @_wraps(patch)
         def patching(optimizer: Any) -> None:
             patch(optimizer)
             note(type(optimizer))
+            hook_loaders()  # loops that begin before the first step are seen as well
 
         kind: Any = Optimizer
         kind._patch_step_function = patching
@@ -4267,6 +4326,17 @@ def step(samples: int | None = None, tokens: int | None = None) -> None:
     """
     if _probe is not None:
         _probe.take_step(samples, tokens)
+
+
+def batches(loader: "Iterable[_Item]") -> "Iterator[_Item]":
+    """Time a loop's waits for its batches, where the loader is none that the probe knows.
+
+    Without it, what a program loads by itself counts as computing. `for batch in batches(loader):`
+
+    Args:
+        loader: what the loop is over, such as a generator. Exceptions propagate.
+    """
+    return iter(loader) if _probe is None else _probe.loader.batches(loader)
 
 
 def loss(value: Any) -> None:

@@ -195,11 +195,21 @@ def _uneven_samples(samples: SampleImbalance) -> str:
 
 def _advice(frame: StepFrame, template: Template, incident: Incident) -> Advice | None:
     """Return advice that replaces the table's; for uneven work, how much of it to move."""
-    if incident.kind == "gpu_compute" and set(incident.nodes[:1]) & frame.without_gpus:
-        return SLOW_CPU
-    if incident.kind != "partition_imbalance":
+    if incident.kind == "partition_imbalance":
+        return replace(ADVICE[incident.kind], action=_rebalance(incident))
+    if incident.kind != "gpu_compute":
         return template.instead
-    return replace(ADVICE[incident.kind], action=_rebalance(incident))
+    known = SLOW_CPU if set(incident.nodes[:1]) & frame.without_gpus else template.instead
+    if np.isfinite(frame.data).any():
+        return known
+    advice = known or ADVICE[incident.kind]
+    return replace(advice, action=f"{UNSEEN_INPUT} {advice.action}")
+
+
+UNSEEN_INPUT = (
+    "No rank's input is measured, and loading may count as computing: rule that out first, or have"
+    " it measured with rankscope_probe.batches."
+)
 
 
 def _rebalance(incident: Incident) -> str:

@@ -215,6 +215,10 @@ def test_a_log_that_is_refused_is_named_and_costs_no_other(cluster, capsys):
     said = capsys.readouterr()
     assert "get the log of pod llm-worker-1/main" in said.err
     assert "llm-worker-0/main" in said.out
+    command = ["logs", "ml/llm", "--errors", "--json", "--kubeconfig", str(cluster.file)]
+    assert cli.main(command) == 0
+    (why,) = json.loads(capsys.readouterr().out)["not_read"]
+    assert "get the log of pod llm-worker-1/main" in why
 
 
 @pytest.mark.parametrize(

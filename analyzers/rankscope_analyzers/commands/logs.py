@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -39,18 +39,23 @@ def run(options: argparse.Namespace) -> int:
         raise InputError("--since and --tail are for logs of a cluster, not for files with --from")
     if options.json and not options.errors:
         raise InputError("--json needs --errors: merged logs have no end")
-    with _opened(options) as logs:
+    with _opened(options) as (logs, not_read):
         if options.errors:
-            return _errors(logs, as_json=options.json)
+            return _errors(logs, not_read, as_json=options.json)
         for line in merged_logs.merged(logs):
             sys.stdout.write(f"{_shown(line)}\n")
     return 0
 
 
+Logs = Mapping[str, Iterable[bytes]]
+"""Chunks of bytes of each log, by name."""
+
+
 @contextmanager
-def _opened(options: argparse.Namespace) -> Iterator[Mapping[str, Iterable[bytes]]]:
+def _opened(options: argparse.Namespace) -> Iterator[tuple[Logs, Sequence[str]]]:
+    """Yield the logs, and sentences about those of a cluster that could not be read."""
     if options.paths:
-        yield log_sources.opened(options.paths)
+        yield log_sources.opened(options.paths), ()
         return
     access = replace(connection.cluster_access(options), instead="give files with --from PATH")
     since = None if options.since is None else int(age_seconds(options.since, "--since"))
@@ -60,13 +65,14 @@ def _opened(options: argparse.Namespace) -> Iterator[Mapping[str, Iterable[bytes
             sys.stderr.write(f"{visible(failure)}\n")
         if not copied.files:
             raise ClusterError(f"no log of job {options.job} could be read")
-        yield log_sources.together({name: str(path) for name, path in copied.files.items()})
+        files = {name: str(path) for name, path in copied.files.items()}
+        yield log_sources.together(files), copied.failures
 
 
-def _errors(logs: Mapping[str, Iterable[bytes]], *, as_json: bool) -> int:
+def _errors(logs: Logs, not_read: Sequence[str], *, as_json: bool) -> int:
     found = job_errors.read(logs)
     if as_json:
-        print_json(job_errors.as_object(found))
+        print_json({**job_errors.as_object(found), "not_read": list(not_read)})
         return 0
     if not found.attempts:
         sys.stdout.write(f"{sentence(None, found.unexplained)}\n")

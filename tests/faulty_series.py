@@ -316,6 +316,10 @@ FAULTS: Mapping[str, Sequence[Reading]] = {
         Reading(starvation.RANK_LAST_STOPPED, {"job_id": JOB, "rank": str(ODD)}, NOW - 60)
     ],
     "hang": of_ranks(training.LAST_STEP_TIMESTAMP, lambda rank: NOW - 3600),
+    "long_pause": [
+        *of_ranks(training.LAST_STEP_TIMESTAMP, lambda rank: NOW - 900),
+        *of_ranks(training.SPAN_BEGAN, lambda rank: NOW - 890),
+    ],
     "replica_group_lost": [
         Reading(training.RANK_ALIVE, {"job_id": JOB, "rank": str(ODD)}, 0),
         Reading(training.JOB_REPLICA_GROUP_RANKS, {"job_id": JOB}, 2),

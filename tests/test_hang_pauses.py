@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -40,6 +41,15 @@ def test_a_rank_that_works_while_the_others_wait_for_it_has_ten_times_as_long():
     assert stands(changed(2, cpu_share=0.9)) == []
     late = {"job": [replace(one, cpu_share=0.9) for one in standing(2, age=650.0)["job"]]}
     assert stands(late, quiet=651.0) == [(2,)]
+
+
+def test_a_pause_that_is_no_hang_yet_is_reported_all_the_same():
+    report = reported_with(changed(2, cpu_share=0.9), training_page(90.0))
+    (pause,) = [one for one in report.observations if one.kind == "long_pause"]
+    assert (report.incidents, pause.where.ranks) == ((), ())
+    assert re.match(r"no step since .* \(90 s ago\), usual step .*; ", pause.summary)
+    assert "rank 2" in pause.summary
+    assert pause.summary.endswith("; no hang so far, as a rank is at work")
 
 
 def test_what_ranks_use_that_wait_in_a_collective_is_no_work():
@@ -162,7 +172,8 @@ def spans(*open_spans, quiet=700.0):
         job_view("job", {}), now_unix_seconds=NOW, pace=Pace(0.2, 0.3, 0.3), open_spans=open_spans
     )
     observed = from_pages([training_page(quiet)], job_reports.READS)
-    return bool(list(hang.findings(observed, view)))
+    (found,) = hang.findings(observed, view)
+    return found.kind == "hang"
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "evaluation", "compile"])

@@ -101,6 +101,13 @@ JOB_ADVICE: Mapping[str, Advice] = {
         "RankscopeHostStalls",
         "platform",
     ),
+    "long_pause": Advice(
+        "ticket",
+        "If no rank should be busy outside of steps: look at what the ranks that the others wait"
+        " for are doing (py-spy dump).",
+        "RankscopeHang",
+        "ml",
+    ),
     "hang": Advice(
         "page",
         "Keep the evidence before anyone kills the job (rankscope capture --agent URL --job JOB"

@@ -59,6 +59,7 @@ GONE = NO_RANK | STUCK | SLOW_RANK
 KINDS: Mapping[str, Kind] = {
     # What the timing of steps shows.
     "hang": Kind(-1, reported_alone=True, seen_elsewhere=True),
+    "long_pause": Kind(),
     "global_slowdown": Kind(),
     "partition_imbalance": Kind(1, frozenset(("ras_lag",))),
     "gpu_compute": Kind(2, frozenset(("collective_timeout", "ras_lag"))),

@@ -42,8 +42,8 @@ READS: tuple[Metric, ...] = (
     agent.SNAPSHOT_TIMESTAMP,
 )
 
-HANG = "hang"
-KINDS = frozenset((HANG,))
+HANG, PAUSE = "hang", "long_pause"
+KINDS = frozenset((HANG, PAUSE))
 
 SURE, FIRST_STEP_SURE = 0.9, 0.7
 """Confidence: that nothing moves is measured, but a first step may simply be slow."""
@@ -105,13 +105,11 @@ def _standing(
     stopped = [rank.rank for rank in ranks if rank.stopped]
     allowed = pace.allowed(STOPPED_SECONDS if stopped else job.hang_after_seconds)
     allowed += 0.0 if quietest.dated else CLOCKS_SECONDS
-    if idle < allowed or pauses.within_span(job, quietest, allowed):
+    if idle < allowed or pauses.exchanges(job, allowed):
         return
     who, why = _awaited(observed, job, ranks, stopped, last or 0.0)
-    if pauses.exchanges(job, allowed) or (
-        idle < pauses.WORKING_FACTOR * allowed and pauses.works(job.stalls, who)
-    ):
-        return
+    marked = pauses.within_span(job, quietest, allowed)
+    works = idle < pauses.WORKING_FACTOR * allowed and pauses.works(job.stalls, who)
     usual = UNKNOWN if pace.usual is None else duration(pace.usual)
     sentence = f"no step since {clock(last)} ({age(quiet)} ago), usual step {usual}{why}"
     evidence = Evidence(
@@ -121,7 +119,19 @@ def _standing(
         "seconds",
         "time without a step",
     )
+    if marked or works:
+        yield _pause(job, sentence, evidence, last, marked=marked)
+        return
     yield _finding(job, who, sentence, evidence, last, len(ranks), SURE)
+
+
+def _pause(
+    job: JobView, sentence: str, evidence: Evidence, since: float | None, *, marked: bool
+) -> Finding:
+    """Return that nothing moves for a reason that is known: it is no hang yet."""
+    reason = "a checkpoint, evaluation or the like goes on" if marked else "a rank is at work"
+    sentence = f"{sentence}; no hang so far, as {reason}"
+    return series_finding(PAUSE, "training", job.job_id, Where(), sentence, (evidence,), since)
 
 
 def _awaited(

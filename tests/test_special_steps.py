@@ -65,6 +65,15 @@ def test_an_evaluation_of_which_one_node_is_late_and_one_with_a_checkpoint_are_n
     assert slow_checkpoints(*usual, late, uneven(12.0)) == slow
 
 
+def test_two_nodes_that_write_slowly_and_equally_long_by_chance_have_not_evaluated():
+    nodes = np.repeat(np.arange(2), 8).reshape(1, 16, 1)
+    job, history, slow = Shape(1, 16, 1, 1, False, nodes), CheckpointHistory(), []
+    for number, (seconds, apart) in enumerate([(3, 0.1)] * 4 + [(12, 0.01)] + [(12, 0.03)] * 2):
+        _, found = history.add(25 * number, seconds * (1 + apart * nodes), job, 1.0)
+        slow += [number] if found else []
+    assert slow == [6]
+
+
 def test_one_slow_writer_is_named_beside_evaluations():
     slow = np.where(NODES == 2, 9.0, uneven(3.0))
     history = CheckpointHistory()

@@ -50,6 +50,9 @@ KNOWN_UNEVEN = 0.04
 """The same for those that take as long as an even one did, within this share: of sixteen nodes, the
 noise of one is beyond `UNEVEN` now and then."""
 
+FEWEST_KNOWN = 4
+"""Nodes from which on that holds: two or three write a checkpoint equally long by chance."""
+
 SAME = 1.25
 """Ratio to the normal checkpoint, either way, within which an even special step may be one."""
 
@@ -177,7 +180,7 @@ class CheckpointHistory:
             step_seconds: duration of ordinary steps.
         """
         checkpoint = _checkpoint_of(step, written, shape)
-        if checkpoint is None or self._is_evaluation(checkpoint):
+        if checkpoint is None or self._is_evaluation(checkpoint, shape.node_count):
             self._end_slow_series(checkpoint)
             return False, None
         self._checkpoints.append(checkpoint)
@@ -189,9 +192,9 @@ class CheckpointHistory:
             self._normal.append(checkpoint.median)
         return True, candidate
 
-    def _is_evaluation(self, special: _Checkpoint) -> bool:
+    def _is_evaluation(self, special: _Checkpoint, of_nodes: int) -> bool:
         """Return True if all nodes took equally long, or nearly so and as long as before."""
-        known = any(
+        known = of_nodes >= FEWEST_KNOWN and any(
             abs(special.median - before) < KNOWN_UNEVEN * before for before in self._evaluations
         )
         even = special.apart < (KNOWN_UNEVEN if known else UNEVEN)

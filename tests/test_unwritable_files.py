@@ -3,6 +3,7 @@
 import pytest
 
 from rankscope_analyzers import cli
+from test_honest_answers import Agent
 
 SILENT = ("--agent", "127.0.0.1:1")
 
@@ -35,6 +36,27 @@ def test_a_directory_or_a_protected_file_is_no_file_to_write(
     for path, why in ((tmp_path, "it is a directory"), (tmp_path / "protected", "not writable")):
         assert cli.main([*command, str(path)]) == 1
         assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [("preflight",), ("verify", "t/j")])
+def test_a_full_disk_costs_no_answer_and_a_closed_pipe_no_file(
+    command, tmp_path, capsys, monkeypatch
+):
+    def full(*_, **_more):
+        raise OSError(28, "No space left on device")
+
+    with Agent() as agent:
+        asked = [*command, "--agent", agent.url, "--junit", str(tmp_path / "file")]
+        monkeypatch.setattr("pathlib.Path.write_text", full)
+        assert cli.main(asked) == 1
+        said = capsys.readouterr()
+        assert "No space left on device" in said.err
+        assert "ranks" in said.out or "1 node" in said.out
+        monkeypatch.undo()
+        monkeypatch.setattr("rich.console.Console.print", full)  # what a closed pipe is like
+        with pytest.raises(OSError, match="No space left"):
+            cli.main(asked)
+    assert (tmp_path / "file").exists()
 
 
 def test_a_directory_with_files_is_refused_before_anything_is_read(tmp_path, capsys):

@@ -80,11 +80,13 @@ def run(options: argparse.Namespace) -> int:
     if not reports:
         first = absent_job(options.job, gathered) if options.job else NO_JOB
         raise InputError("; ".join((first, *gathered.evidence.missing)))
-    if options.json:
-        print_json({job.job_id: job_json.as_object(job) for job in reports})
-    elif not report_files.printed(options):
-        terminal_report.show(open_console(no_color=options.no_color), reports)
-    report_files.write(options, reports)
+    try:  # neither a full disk nor a closed pipe costs both
+        report_files.write(options, reports)
+    finally:
+        if options.json:
+            print_json({job.job_id: job_json.as_object(job) for job in reports})
+        elif not report_files.printed(options):
+            terminal_report.show(open_console(no_color=options.no_color), reports)
     # A missing verdict must not be mistaken for a verdict.
     return 1 if all(job.verdict is None and job.missing for job in reports) else 0
 

@@ -63,12 +63,14 @@ def run(options: argparse.Namespace) -> int:
     if options.junit:
         check_text(options.junit)
     answer = _answer(options)
-    if options.json:
-        print_json(answer.as_object())
-    else:
-        _show(answer, no_color=options.no_color)
-    if options.junit:
-        write_text(options.junit, report.junit(answer.checked, strict=options.strict))
+    try:  # neither a full disk nor a closed pipe costs both
+        if options.junit:
+            write_text(options.junit, report.junit(answer.checked, strict=options.strict))
+    finally:
+        if options.json:
+            print_json(answer.as_object())
+        else:
+            _show(answer, no_color=options.no_color)
     return report.exit_code(answer.checked, strict=options.strict)
 
 

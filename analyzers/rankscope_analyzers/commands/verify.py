@@ -68,15 +68,21 @@ def run(options: argparse.Namespace) -> int:
     if options.nccl_log:
         logs = nccl_explanation.read(options.nccl_log), options.nccl_log
     one = _verified(options, logs, time.monotonic() + patience)
+    try:  # neither a full disk nor a closed pipe costs both
+        if options.junit:
+            write_text(options.junit, report.junit(one))
+    finally:
+        _show(one, options)
+    return report.EXIT_CODES[one.answer]
+
+
+def _show(one: Verification, options: argparse.Namespace) -> None:
     if options.json:
         print_json(one.as_object())
     else:
         console = open_console(no_color=options.no_color)
         console.print(report.table(one))
         console.print(report.summary(one), markup=False, highlight=False)
-    if options.junit:
-        write_text(options.junit, report.junit(one))
-    return report.EXIT_CODES[one.answer]
 
 
 def _verified(options: argparse.Namespace, logs: Logs, deadline: float) -> Verification:

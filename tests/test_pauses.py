@@ -160,3 +160,19 @@ def test_a_long_step_that_a_first_rank_hardly_explains_is_no_checkpoint_of_unusu
     rows = longer(rows, crowded, 0, 0.003)
     rows.loc[crowded, ["cpu_wait_seconds", "step_seconds"]] += 0.05
     assert said(rows) == [("storage_checkpoint", ())]
+
+
+@pytest.mark.parametrize(
+    ("every", "expected"),
+    [
+        pytest.param(2, [("storage_checkpoint", ())], id="two workers deliver together"),
+        pytest.param(50, [], id="the first batch of an epoch"),
+    ],
+)
+def test_waits_of_all_ranks_in_every_second_step_are_slow_input(every, expected):
+    rows = records(Job(ranks=3, steps=200, compute=0.5, transfer=0.05))
+    waits = (rows["step"] >= 80) & (rows["step"] % every == 0)
+    rows.loc[waits, ["data_seconds", "step_seconds"]] += 1.1
+    lasted = rows.groupby("step")["step_seconds"].max()
+    begin = rows["t_start_unix_seconds"].min() + lasted.cumsum() - lasted
+    assert said(rows.assign(t_start_unix_seconds=rows["step"].map(begin))) == expected

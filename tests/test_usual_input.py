@@ -80,6 +80,23 @@ class TestWaitsThatVary:
         rows = records(computing(STEPS, WORLD), data=in_turns(0.6, since=100))
         assert blamed(rows) == [("storage_checkpoint", ())]
 
+    @pytest.mark.parametrize("workers", [2, 3, 4, 8])
+    @pytest.mark.parametrize("times", [0.5, 1.0, 2.0])
+    def test_of_all_ranks_in_the_same_steps_are_slow_storage(self, workers, times):
+        """Loaders that began together deliver together, here up to 16 s late."""
+        steps = np.arange(STEPS)[:, None]
+        due = (steps % workers == 0) & (steps >= 120)
+        rows = records(computing(STEPS, WORLD), data=loading(0.01) + times * workers * due)
+        assert blamed(rows) == [("storage_checkpoint", ())]
+
+    @pytest.mark.parametrize("every", [20, 50, 150])
+    @pytest.mark.parametrize("since", [0, 150])
+    @pytest.mark.parametrize("wait", [1.0, 8.0])
+    def test_of_all_ranks_for_the_first_batch_of_an_epoch_are_none(self, every, since, wait):
+        steps = np.arange(STEPS)[:, None]
+        due = (steps % every == 0) & (steps >= since)
+        assert blamed(records(computing(STEPS, WORLD, 0.5), data=loading(0.01) + wait * due)) == []
+
     def test_are_slow_storage_although_one_of_the_first_steps_waited_for_long(self):
         data = loading(0.02)
         data[20] += 2.0

@@ -281,7 +281,8 @@ class Detector:
             return
         for now, counter, clock in pending:
             long_step = long.describe(now, 0)
-            if long_step.input and long_step.seconds < FREEZE_SECONDS:
+            of_all = long_step.position < 0 and long_step.times < FREEZE_TIMES
+            if long_step.input and (of_all or long_step.seconds < FREEZE_SECONDS):
                 self._push_late(run, long, now, counter, clock)  # workers deliver together
             else:
                 self._take_long_step(run, long_step, counter, clock)

@@ -77,7 +77,7 @@ class LongStep:
         seconds: beyond the usual duration.
         times: its duration divided by the usual one.
         housekeeping: True if rank 0 (or local rank 0) was writing, evaluating or logging for all.
-        input: True if it waited for its input.
+        input: True if it waited for its input, or if all did.
         excess: (P, D, T) seconds beyond each rank's usual time outside of collectives.
         by_rank_zero: True if only ranks 0 of the job or of a node made it long.
         waited: seconds beyond its usual time that every rank waited in collectives.
@@ -194,9 +194,9 @@ class LongSteps:
         others = np.where(together, -np.inf, np.nan_to_num(flat, nan=-np.inf))
         few = together.sum() <= max(1, MOST_TOGETHER * int(np.isfinite(flat).sum()))
         next_one = float(others.max(initial=0.0))
-        if not few or most <= ALONE * next_one:
-            return replace(nobody, seconds=most)
         for_input = float(more[INPUT].ravel()[position])
+        if not few or most <= ALONE * next_one:
+            return replace(nobody, seconds=most, input=for_input > IN_OTHER * most)
         rest = more[REST].ravel()[together] if now.rest_is_separate else None
         return LongStep(
             position, most, times, self._is_housekeeping(together, rest, most),

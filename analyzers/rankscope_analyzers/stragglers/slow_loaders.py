@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from rankscope_analyzers.numeric.arrays import Booleans
-from rankscope_analyzers.numeric.medians import lower, mean
+from rankscope_analyzers.numeric.medians import lower, mean, typical
 from rankscope_analyzers.stragglers import attribution
 from rankscope_analyzers.stragglers.view import COST_STEPS, Candidate, View
 
@@ -57,7 +57,8 @@ def slow_for_all(view: View) -> Candidate | None:
     if np.isfinite(needed).mean() < KNOWN_SHARE:
         return None
     least = float(lower(needed, (0, 1, 2), FAST_SHARE).ravel()[0])
-    if not least > BUSY_SHARE * view.step_seconds:
+    # A few long steps, as of workers that deliver together, are no pace that others could keep.
+    if not least > BUSY_SHARE * min(view.step_seconds, typical(view.duration)):
         return None
     longest = np.fmax.reduce(view.input.reshape(len(view.input), -1), axis=1)
     waited = float(mean(longest[-COST_STEPS:]))

@@ -35,6 +35,7 @@ def printed(capsys, *arguments):
 
 
 def test_it_warns_at_its_start(agent):
+    assert eventually(lambda: "no client can read" in agent.log.read_text())
     (line,) = [one for one in agent.log.read_text().splitlines() if "no client can read" in one]
     assert "level=warning" in line
     assert "--web.token-file" in line

@@ -124,7 +124,7 @@ def test_what_slows_all_ranks_for_a_day_is_usual(clock, usual):
 def test_a_tenth_of_every_step_is_worth_a_page(cost, severity):
     frame = SimpleNamespace(
         job_id="job", world_size=8, starts=np.zeros((1, 8)), step=np.full((1, 8), 100.0),
-        usable=np.ones(1, dtype=bool), without_gpus=frozenset(),
+        data=np.zeros((1, 8)), usable=np.ones(1, dtype=bool), without_gpus=frozenset(),
     )  # fmt: skip
     (found,) = incident_findings.findings(frame, [incident(cost=cost)])
     assert (found.severity, found.cost.lost_fraction) == (severity, pytest.approx(cost))

@@ -1030,6 +1030,30 @@ def _within_step(optimizer: Any) -> bool:
     return found > 1
 
 
+def _hook_loaded(
+    place: tuple[str, str, str],
+    hooked: "set[tuple[str, str, str]]",
+    around: Callable[[Callable[..., Any]], Callable[..., Any]],
+) -> None:
+    """Replace a framework's function by one around it, once, if the framework is loaded.
+
+    Modules may run code of their own when asked for a name.
+
+    Args:
+        place: its module, its class or none, and its name.
+        hooked: the places of those that are replaced.
+        around: returns what replaces it.
+    """
+    module, owner_name, name = place
+    owner: Any = sys.modules.get(module)
+    if owner is not None and owner_name:
+        owner = getattr(owner, owner_name, None)
+    call = getattr(owner, name, None)
+    if callable(call) and place not in hooked:
+        hooked.add(place)
+        setattr(owner, name, around(call))
+
+
 def _called_by(module: str) -> bool:
     """Return True if a function of a module is running in this thread."""
     frame: Any = sys._getframe(1)
@@ -2500,14 +2524,9 @@ class _Spans:
             mark(*place)
 
     def hook_saver(self, module: str, owner_name: str, name: str, kind: int) -> None:
-        """Mark one of them, once; modules may run code of their own when asked for a name."""
-        owner, place = sys.modules.get(module), (module, owner_name, name)
-        if owner is not None and owner_name:
-            owner = getattr(owner, owner_name, None)
-        call = getattr(owner, name, None)
-        if callable(call) and place not in self.frameworks:
-            self.frameworks.add(place)
-            setattr(owner, name, self.marked(kind, call))
+        """Mark one of them, once."""
+        place = (module, owner_name, name)
+        _hook_loaded(place, self.frameworks, lambda call: self.marked(kind, call))
 
     def hook_termination(self) -> None:
         """Record when a handler of the program receives SIGTERM; it only sees its own handler.
@@ -3316,17 +3335,13 @@ class _Loader:
 
     def hook_loader(self, module: str, owner_name: str, name: str) -> None:
         """Time one of them, once."""
-        owner = getattr(sys.modules.get(module), owner_name, None)
-        call, place = getattr(owner, name, None), (module, owner_name, name)
-        if not callable(call) or place in self.hooked:
-            return
-        self.hooked.add(place)
 
-        def begin(loader: Any) -> _Batches:
-            return _Batches(call(loader), self.advance)
+        def timed(call: Callable[[Any], Any]) -> Callable[[Any], Any]:
+            if name == "__next__":
+                return self.timed(call, counted=True)
+            return self.timed(lambda loader: _Batches(call(loader), self.advance), counted=False)
 
-        counted = name == "__next__"
-        setattr(owner, name, self.timed(call if counted else begin, counted))
+        _hook_loaded((module, owner_name, name), self.hooked, timed)
 
     def batches(self, loader: Any) -> Any:
         """Return a loop over any loader, timed; torch's is timed as it is."""

@@ -140,7 +140,7 @@ def slow_for_all(view: View) -> Candidate | None:
 def slow_only_loader(view: View) -> Candidate | None:
     """Return the only rank that loads, if all others wait for its input.
 
-    Either longer than at the start, or for so much of each step that it matters since when.
+    Either longer than at the start, or for so much of each step that the start does not matter.
     """
     position = _only_loader(view)
     if position is None:

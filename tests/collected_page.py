@@ -6,6 +6,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from rankscope_agent.contract.model import HistogramValue, Metric, Sample
+from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.training import background_follower
 from rankscope_agent.sources.training.collector import TrainingCollector
 from rankscope_agent.sources.training.read_turns import ReadTurns
@@ -47,10 +48,13 @@ class Page:
 
 
 def collector(
-    tmp_path: Path, clock: Clock | None = None, turns: ReadTurns | None = None
+    tmp_path: Path,
+    clock: Clock | None = None,
+    turns: ReadTurns | None = None,
+    pods: PodDirectory | None = None,
 ) -> TrainingCollector:
     """Return a collector whose runs end when all is read, or as `turns` say."""
     kubelet, unhurried = tmp_path / "kubelet", ReadTurns(lambda: 0.0, lambda: 0.0)
     return TrainingCollector(
-        tmp_path, kubelet, "gpu-01", clock or Clock(), turns=turns or unhurried
+        tmp_path, kubelet, "gpu-01", clock or Clock(), pods, turns or unhurried
     )

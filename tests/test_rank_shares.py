@@ -15,10 +15,11 @@ from rankscope_agent.sources.flight_recorder.windows import FlightWindows
 from rankscope_agent.sources.stalls import stall_source
 from rankscope_agent.sources.stalls.stall_source import StallSource
 from rankscope_agent.sources.training import collector as training
+from rankscope_agent.sources.training.files import MAX_RINGS, MAX_RINGS_PER_HOLDER
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.shares import forget_ranks
 from rankscope_agent.sources.training.totals import JobTotals
-from ring_volumes import rings_of_three_pods
+from ring_volumes import rings_of_three_pods, volume
 from ring_writer import RingWriter
 from served_agents import RANK
 
@@ -48,6 +49,31 @@ def test_made_up_ranks_cost_their_own_job_and_no_job_with_an_open_ring(tmp_path,
     assert len(found) == 4
     assert page.rank(metrics.STEPS, 7, "victim") == 5
     for writer in (victim, liar):
+        writer.end()
+
+
+def test_a_job_that_ended_keeps_its_ranks_while_pods_hold_all_rings_that_are_read(tmp_path):
+    clock = Clock()
+    ended = [RingWriter(tmp_path, f"{n}.ring", rank=n, job_id="ended") for n in range(8)]
+    for writer in ended:
+        writer.step()
+    rings = collector(tmp_path, clock, pods=pods_named_after_their_namespace())
+    Page(rings)
+    for writer in ended:
+        writer.end()
+        writer.path.unlink()
+    holders = [volume(tmp_path, f"greedy-{n}") for n in range(MAX_RINGS // MAX_RINGS_PER_HOLDER)]
+    others = [
+        RingWriter(holder, f"{n}.ring", rank=n, job_id=holder.parents[2].name, capacity=1)
+        for holder in holders
+        for n in range(MAX_RINGS_PER_HOLDER)
+    ]
+    for _ in "places of the ended ones", "the last of the others":
+        clock.now += 10
+        page = Page(rings)
+    assert page.value(metrics.RINGS) == MAX_RINGS
+    assert {("ended", str(n)) for n in range(8)} <= set(page.labels(metrics.STEPS))
+    for writer in others:
         writer.end()
 
 

@@ -53,9 +53,9 @@ TURN_RECORDS = 512
 
 STATE_FILE = "step_totals.json"
 
-MAX_RANKS = MAX_RINGS
+MAX_RANKS = MAX_RINGS + 256
 """Ranks remembered, including ended ones; beyond that, one of the job with most ranks is dropped
-early."""
+early. There is room for ended ones even while pods hold as many rings as an agent reads."""
 
 
 LATE_SECONDS = 10.0

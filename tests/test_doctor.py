@@ -244,6 +244,21 @@ def test_of_two_pods_that_carry_the_label_on_one_node_none_is_believed(api, kube
     assert (trusted["n1"], trusted.doubts) == ("http://127.0.0.7:9877", ())
 
 
+def test_an_agent_that_has_no_address_yet_is_said_not_to_be_asked(api, kubeconfig, capsys):
+    api.put(agent_pod("a-1", 1, "n1", ""))
+    assert cluster.agents_of_cluster() == {}
+    one = "the agent of node n1 cannot be asked: its pod has no address"
+    assert one in " ".join(doctor(capsys, "--cluster")[1].split())
+    api.put(agent_pod("a-2", 2, "n2", ""))
+    api.put(agent_pod("evicted", 3, "n3", ""))
+    api.put(agent_pod("a-3", 4, "n3", "10.0.0.7"))
+    found = cluster.agents_of_cluster()
+    assert found == {"n3": "http://10.0.0.7:9877"}
+    assert found.doubts == (
+        "the agents of nodes n1, n2 cannot be asked: their pods have no address",
+    )
+
+
 @pytest.mark.parametrize(
     ("old", "new", "kept"),
     [

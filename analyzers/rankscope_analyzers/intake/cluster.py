@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 from rankscope_agent.contract import untrusted_json
 from rankscope_agent.contract.address import AGENT_PORT
 from rankscope_analyzers.intake.credentials import Entry
-from rankscope_analyzers.text.name_lists import listed
+from rankscope_analyzers.text.name_lists import listed, named
 
 AGENT_SELECTOR = "app.kubernetes.io/name=rankscope-agent"
 
@@ -124,10 +124,14 @@ def agents_of_cluster(
         ClusterError: the API server is not accessible, or refuses.
     """
     by_node: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    placed: set[str] = set()
     for pod in agent_pods(namespace, timeout_seconds, access):
-        if pod.get("status", {}).get("podIP") and pod.get("spec", {}).get("nodeName"):
-            by_node[str(pod["spec"]["nodeName"])].append(pod)
-    known, doubts = {}, []
+        node = str(pod.get("spec", {}).get("nodeName") or "")
+        if node:
+            placed.add(node)
+            if pod.get("status", {}).get("podIP"):
+                by_node[node].append(pod)
+    known, doubts = {}, list(_without_address(placed - by_node.keys()))
     for node, several in sorted(by_node.items()):
         if len({_controller(pod) for pod in several}) > 1:
             names = listed(sorted(f"{_name(pod, 'namespace')}/{_name(pod)}" for pod in several))
@@ -135,6 +139,14 @@ def agents_of_cluster(
         else:
             known[node] = f"{scheme}://{_address(max(several, key=_replaces))}"
     return NodeAgents(known, doubts)
+
+
+def _without_address(nodes: Set[str]) -> Iterator[str]:
+    """Yield a sentence about nodes whose agent is starting, or was ended and not replaced."""
+    if nodes:
+        which = named(sorted(nodes), "the agent of node", "the agents of nodes")
+        whose = "its pod has" if len(nodes) == 1 else "their pods have"
+        yield f"{which} cannot be asked: {whose} no address"
 
 
 def _name(pod: Mapping[str, Any], key: str = "name") -> str:

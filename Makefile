@@ -29,9 +29,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: venv
 	@$(BIN)/rankscope demo
 
-# Four for two cores: tests wait half of their time for training jobs, servers and browsers of
+# Six for two cores: tests wait for most of their time for training jobs, servers and browsers of
 # their own. Files begin in the order of tests/conftest.py, the longest first.
-TEST_PROCESSES ?= 4
+TEST_PROCESSES ?= 6
 # Tests start the product hundreds of times. Where Python is told to keep no bytecode, as it is in
 # many images, each start would compile the product anew, and each test process all tests.
 test: servers venv

@@ -197,7 +197,7 @@ def test_agents_that_read_no_kernel_log_do_not_say_that_nothing_happened(monkeyp
     logged = 'rankscope_kernel_events_total{kind="disk_error"} 0.0\n'
     pages = [Page("n0", 1000.0, "rankscope_build_info 1\n"), Page("n1", 1000.0, logged)]
     monkeypatch.setattr(agent_pages, "pages", lambda _: (pages[:1], []))
-    assert cli.main(["xids", "--agent", "x"]) == 0
+    assert cli.main(["xids", "--agent", "x"]) == 1
     assert "unknown: no kernel log was read." in capsys.readouterr().out
     monkeypatch.setattr(agent_pages, "pages", lambda _: (pages, []))
     assert cli.main(["xids", "--agent", "x"]) == 0

@@ -36,7 +36,7 @@ FAILURES: tuple[type[Exception], ...] = (*connection.FAILURES, InputError, Prome
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the incidents and their rates.
+    """Print the incidents and their rates; return 1 if there is no source that could have any.
 
     Raises:
         InputError: an option cannot be used.
@@ -66,7 +66,7 @@ def run(options: argparse.Namespace) -> int:
         print_json(as_object(log, found, compared, silent))
     else:
         _show(open_console(no_color=options.no_color), log, found, compared, silent)
-    return 0
+    return 0 if _is_known(log) else 1
 
 
 def _knows(log: ErrorLog, server: Prometheus | None, job_id: str) -> bool:
@@ -147,9 +147,13 @@ def _show(
 
 def _nothing(log: ErrorLog) -> str:
     """Say what no incident means: it means nothing if no kernel log was read."""
-    if log.errors or log.any_read:
+    if _is_known(log):
         return "No GPU reported an error that requires an action."
     return "Whether GPUs reported errors is unknown: no kernel log was read."
+
+
+def _is_known(log: ErrorLog) -> bool:
+    return bool(log.errors) or log.any_read
 
 
 def _text(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -104,6 +105,47 @@ def test_a_log_that_waits_for_a_place_is_read_on_by_the_agent_that_follows(logs,
     logs.follower = NcclFollower(logs.root, (), lambda: 0.0, budget_seconds=1.0, timer=lambda: 0.0)
     logs.follower.restore(state)
     assert logs.look() == {"greedy/a": 2, "team/late": 1}
+
+
+def outside(logs, monkeypatch, most):
+    monkeypatch.setattr(following, "stream_limit", lambda: most)
+    return NcclFollower(
+        logs.root / "pods", (logs.root / "job-*.out",), lambda: 0.0, 1.0, timer=lambda: 0.0
+    )
+
+
+def write_outside(logs, name, written, text=WARNING):
+    with (logs.root / name).open("a") as sink:
+        sink.write(text)
+    os.utime(logs.root / name, (written, written))
+
+
+def test_logs_that_earlier_jobs_left_outside_of_pods_keep_no_later_jobs_from_being_read(
+    logs, monkeypatch
+):
+    for number in range(5):
+        write_outside(logs, f"job-1{number}.out", NOW - 9000 + number, "hello\n")
+    logs.follower = outside(logs, monkeypatch, 3)
+    assert logs.look() == {}
+    write_outside(logs, "job-20.out", NOW)
+    assert logs.look() == {"/": 1}
+    write_outside(logs, "job-20.out", NOW + 10)
+    assert logs.look() == {"/": 2}
+    assert (logs.follower.logs, logs.follower.rejected["too_many"]) == (3, 3)
+    logs.follower = outside(logs, monkeypatch, 3)  # of an agent that was started anew
+    assert logs.look() == {"/": 2}
+
+
+def test_a_log_outside_of_pods_that_paused_is_read_on_where_it_ended(logs, monkeypatch):
+    write_outside(logs, "job-1.out", NOW - 700)
+    logs.follower = outside(logs, monkeypatch, 1)
+    assert logs.look() == {"/": 1}
+    write_outside(logs, "job-2.out", NOW - 200)
+    assert logs.look() == {"/": 1}, "it may be of the same job, within ten minutes"
+    write_outside(logs, "job-2.out", NOW)
+    assert logs.look() == {"/": 3}
+    write_outside(logs, "job-1.out", NOW + 700)
+    assert logs.look() == {"/": 4}
 
 
 def test_pods_that_say_most_first_keep_no_later_pod_from_being_remembered(logs, monkeypatch):

@@ -20,6 +20,7 @@ from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_agent.sources.nccl_log import follower_state
 from rankscope_agent.sources.nccl_log.followed_log import Following
 from rankscope_agent.sources.nccl_log.pod import PodLogs
+from rankscope_agent.sources.nccl_log.recent_logs import RecentLogs
 from rankscope_agent.sources.nccl_log.segments import LogRejectedError
 from rankscope_agent.sources.nccl_log.step_lines.own import OwnLines
 from rankscope_agent.sources.nccl_log.streams import (
@@ -81,6 +82,7 @@ class NcclFollower:
         self._budget = budget_seconds
         self._timer = timer
         self._followed: dict[Path, Following] = {}
+        self._recent = RecentLogs()
         self._jobs: dict[PodIdentity, PodLogs] = {}
         self._resume: follower_state.Positions = {}
         self._departed: list[PodLogs] = []
@@ -192,10 +194,11 @@ class NcclFollower:
     def _chosen(self, locations: Collection[LogLocation]) -> Sequence[LogLocation]:
         """Return the logs to follow: shared by namespaces and pods, of each first the current ones.
 
-        A log that is dropped continues from its position once there is room again.
+        Outside of pods first the newest ones. A log that is dropped continues from its position
+        once there is room again.
         """
-        known_first = sorted(locations, key=lambda one: one.path not in self._followed)
-        chosen = choose(known_first, lambda one: one.owner.holder, self._most)
+        in_order = self._recent.in_order(locations, self._followed.keys(), self._most)
+        chosen = choose(in_order, lambda one: one.owner.holder, self._most)
         self.rejected["too_many"] += len(locations) - len(chosen)
         kept = {location.path for location in chosen}
         for path in [path for path in self._followed if path not in kept]:

@@ -104,10 +104,10 @@ def _begun(log: Path) -> tuple[int, int]:
 
     Both pods may go on writing.
     """
-    return _written_ns(log.parent.parent), _written_ns(log)
+    return written_ns(log.parent.parent), written_ns(log)
 
 
-def _written_ns(path: Path) -> int:
+def written_ns(path: Path) -> int:
     """Return when a file or directory was written last in nanoseconds, 0 if it is gone."""
     try:
         return path.stat(follow_symlinks=False).st_mtime_ns

@@ -331,6 +331,21 @@ def test_inspectors_files_of_a_pod_that_comes_late_are_read(files):
     assert files.follower.files == 4
 
 
+def test_inspectors_files_of_processes_that_ended_keep_no_later_process_from_being_read(files):
+    for number in range(5):
+        old = files.write("team-a", number)
+        os.utime(old, (NOW - 9000 + number, NOW - 9000 + number))
+    assert files.look() == {"team-a": 4}
+    new = files.write("team-a", 9)
+    os.utime(new, (NOW, NOW))
+    files.look()
+    assert Owner("team-a", 9) in {owner for owner, *_ in files.follower.totals()}
+    assert (files.follower.files, files.follower.left_off) == (4, 2)
+    files.write("team-a", 9)
+    os.utime(new, (NOW, NOW))
+    assert files.look() == {"team-a": 6}, "nothing is counted twice, and what gave way stays"
+
+
 def test_one_of_inspectors_files_that_gave_up_its_place_is_counted_once(files):
     for number in range(4):
         files.write("greedy-a", number)

@@ -158,7 +158,9 @@ class Other:
 def endless(monkeypatch):
     class Folder:
         def __enter__(self):
-            status = SimpleNamespace(st_mode=0o100644, st_dev=1, st_ino=1, st_nlink=1, st_uid=0)
+            status = SimpleNamespace(
+                st_mode=0o100644, st_dev=1, st_ino=1, st_nlink=1, st_uid=0, st_mtime_ns=0
+            )
             return (
                 SimpleNamespace(name=f"{index:06d}", stat=lambda follow_symlinks: status)
                 for index in range(5000)
@@ -184,7 +186,7 @@ def test_256_pods_folders_are_looked_at(tmp_path, monkeypatch):
 
 def test_64_gpus_have_files_of_speeds(tmp_path):
     name = "nccl_inspector_metrics_{:08x}-0000-0000-0000-000000000000.prom"
-    entries = [directories.Entry(name.format(index), (1, index), 1, 0) for index in range(65)]
+    entries = [directories.Entry(name.format(index), (1, index), 1, 0, 0) for index in range(65)]
     speeds = GpuSpeeds(lambda uid: None)
     speeds.take({RingDirectory(tmp_path, (), ""): entries})
     assert (len(speeds._files), speeds.refused) == (64, 1)

@@ -25,12 +25,13 @@ LOG_NAME = re.compile(r"[\w.-]{1,200}-pid\d{1,10}\.log")
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file as listed in its directory: its number of links and its owner."""
+    """A file as listed in its directory: its number of links, its owner, and its last change."""
 
     name: str
     inode: tuple[int, int]
     links: int
     user: int
+    written_ns: int
 
 
 def directories(kubelet: Path, patterns: tuple[Path, ...]) -> Iterator[RingDirectory]:
@@ -70,7 +71,8 @@ def list_files(directory: int) -> list[Entry]:
                 continue
             if stat.S_ISREG(status.st_mode):
                 inode = (status.st_dev, status.st_ino)
-                found.append(Entry(entry.name, inode, status.st_nlink, status.st_uid))
+                written_ns = status.st_mtime_ns
+                found.append(Entry(entry.name, inode, status.st_nlink, status.st_uid, written_ns))
     return sorted(found, key=lambda entry: entry.name)
 
 

@@ -34,6 +34,10 @@ from rankscope_agent.sources.training.format import RingError
 MAX_FILES = 256
 """JSON files followed at a time: sixteen jobs of sixteen ranks."""
 
+QUIET_NS = 600 * 10**9
+"""A followed file keeps its place until another one was written this much later: those of a running
+job do not take turns with one another."""
+
 READ_BYTES = 64 << 10
 MAX_LINE = 64 << 10
 """Longest line kept: verbose ones have some 20 KiB for 32 channels."""
@@ -225,12 +229,15 @@ class InspectorFollower:
             return known if known and known.stamp == stamp else _listed(descriptor, stamp)
 
     def _choose(self) -> None:
-        """Divide the limit: close files that are gone or exceed their share, and open new ones."""
+        """Divide the limit: close files that are gone or exceed their share, and open new ones.
+
+        Nothing removes the files of processes that have ended, so the newest ones come first.
+        """
         found = [
             (directory, entry) for directory, one in self._listings.items() for entry in one.logs
         ]
-        known_first = sorted(found, key=lambda one: one[1].inode not in self._logs)
-        chosen = choose(known_first, lambda one: self._holder(*one), self._most)
+        newest_first = sorted(found, key=lambda one: -self._written_ns(one[1]))
+        chosen = choose(newest_first, lambda one: self._holder(*one), self._most)
         self.left_off = len(found) - len(chosen)
         present = {entry.inode for _, entry in found}
         kept = {entry.inode for _, entry in chosen}
@@ -242,6 +249,15 @@ class InspectorFollower:
         for directory, entry in chosen:
             if entry.inode not in self._logs:
                 self._follow(directory, entry)
+
+    def _written_ns(self, entry: Entry) -> int:
+        """Return when a file was written last; a followed one keeps its place for a while."""
+        log = self._logs.get(entry.inode)
+        if log is None:
+            return entry.written_ns
+        with suppress(OSError):  # its file system does not report it
+            return os.fstat(log.descriptor).st_mtime_ns + QUIET_NS
+        return entry.written_ns
 
     def _holder(self, directory: RingDirectory, entry: Entry) -> Holder:
         return holder_of(directory, self._namespace_of(directory.pod_uid), entry.user)

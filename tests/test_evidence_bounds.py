@@ -218,6 +218,16 @@ def test_64_logs_are_read(tmp_path, logs, read):
     assert len(tails.of((), outside=True)) == read
 
 
+def test_of_more_logs_outside_of_pods_those_written_last_are_read(tmp_path):
+    for number in range(70):
+        log = tmp_path / f"job-{100 + number}.out"
+        log.write_text(f"{number}\n")
+        os.utime(log, (NOW + number, NOW + number))
+    os.utime(tmp_path / "job-100.out", (NOW + 100, NOW + 100))
+    found = LogTails(tmp_path / "none", (tmp_path / "*.out",)).of((), outside=True)
+    assert [one["lines"] for one in found] == [["0"], *([str(n)] for n in range(7, 70))]
+
+
 def test_2048_characters_are_kept_of_a_line():
     assert last_lines(b"x" * 2049 + b"\n") == ["x" * 2048]
 

@@ -19,7 +19,12 @@ from rankscope_agent.contract.printable import printable
 from rankscope_agent.contract.private_keys import key_lines
 from rankscope_agent.contract.redaction import HIDDEN, redacted
 from rankscope_agent.sources.nccl_log.segments import LogRejectedError, open_log
-from rankscope_agent.sources.nccl_log.streams import LogLocation, pattern_logs, pod_logs
+from rankscope_agent.sources.nccl_log.streams import (
+    LogLocation,
+    pattern_logs,
+    pod_logs,
+    written_ns,
+)
 
 KEPT_LINES = 200
 """Lines of each rank in each log."""
@@ -28,6 +33,8 @@ MAX_READ_BYTES = 2 << 20
 """Bytes read from the end of one log: 200 lines of 8 ranks are some 300 kB."""
 
 MAX_LOGS = 64
+"""Logs of a job, those written last: outside of pods, earlier jobs have left theirs as well."""
+
 MAX_LINE = 2048
 """Characters kept of a line."""
 
@@ -54,7 +61,9 @@ class LogTails:
             pod_uids: the job's pods on this node.
             outside: whether to include logs outside of pods, because only this job runs there.
         """
-        return [_tail(one) for one in list(self._locations(pod_uids, outside=outside))[:MAX_LOGS]]
+        found = list(self._locations(pod_uids, outside=outside))
+        newest = sorted(found, key=lambda one: -written_ns(one.path))[:MAX_LOGS]
+        return [_tail(one) for one in found if one in newest]
 
     def _locations(self, pod_uids: Collection[str], *, outside: bool) -> Iterator[LogLocation]:
         with suppress(OSError):  # no kubelet here

@@ -11,7 +11,7 @@ import pytest
 from rankscope_agent.sources.evidence import node_evidence, saved_evidence
 from rankscope_agent.sources.evidence.hang_recorder import PAUSE_SECONDS, HangRecorder
 from rankscope_agent.sources.evidence.node_evidence import PARTS, NodeEvidence
-from rankscope_agent.sources.evidence.saved_evidence import SavedEvidence
+from rankscope_agent.sources.evidence.saved_evidence import SavedEvidence, evidence_name
 from rankscope_agent.sources.evidence.stalled_jobs import StalledJobs
 from rankscope_agent.sources.training.reader import RingStepSource
 from rankscope_agent.sources.training.span_source import RingSpanSource
@@ -50,6 +50,26 @@ def test_a_job_that_stands_is_kept_once_and_outlives_its_rings(tmp_path):
     assert [one["text"] for one in found["pages"]] == ["rankscope_x 1\n"] * 2
     assert set(PARTS) <= found.keys()
     assert (tmp_path / "hangs" / f"{name}.json.gz").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_agent_that_is_started_again_keeps_a_job_that_stands_once(tmp_path):
+    clock = Clock()
+    standing_ring(tmp_path / "rings")
+    for _ in range(3):
+        keeper, kept = keeper_of(tmp_path, clock)
+        keeper.look()
+        clock.now += 30.0
+    assert len(kept.names()) == 1
+
+
+def test_jobs_of_one_namespace_that_stand_keep_the_evidence_of_another(tmp_path):
+    kept = SavedEvidence(tmp_path)
+    first = evidence_name("prod/llm", NOW)
+    assert kept.put(first, {"job_id": "prod/llm"})
+    sweep = [evidence_name(f"sweep/{number}", NOW + 1 + number) for number in range(20)]
+    for name in sweep:
+        assert kept.put(name, {})
+    assert kept.names() == [first, *sweep[-saved_evidence.MAX_KEPT + 1 :]]
 
 
 def test_the_newest_steps_of_each_rank_are_kept_with_a_job_that_stands(tmp_path, monkeypatch):

@@ -6,16 +6,16 @@ of a rank's interpreter, and a healthy rank is not queried at all.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from rankscope_agent.sources.evidence.node_evidence import PARTS, NodeEvidence
-from rankscope_agent.sources.evidence.saved_evidence import SavedEvidence
+from rankscope_agent.sources.evidence.saved_evidence import SavedEvidence, evidence_name
 from rankscope_agent.sources.evidence.stalled_jobs import StalledJob, StalledJobs
 
 log = logging.getLogger(__name__)
@@ -65,14 +65,26 @@ class HangRecorder:
         self._ended = threading.Event()
         self._taken: dict[str, StalledJob] = {}
         self._at: dict[str, float] = {}
+        self._recalled = False
 
     def look(self) -> None:
         """Save the evidence of the jobs for which it is due."""
         now = self._clock()
         for one in self._standing.at(now):
+            self._recall()
             if self._is_due(one, now):
                 self._note(one, now)
                 self._take(one)
+
+    def _recall(self) -> None:
+        """Take over once what an earlier agent saved, so that a restart does not save it again."""
+        for name in () if self._recalled else self._kept.names():
+            found = self._kept.get(name) or {}
+            with suppress(KeyError, TypeError, ValueError):
+                since, at = float(found["since_unix_seconds"]), float(found["taken_unix_seconds"])
+                one = StalledJob(str(found["job_id"]), since)
+                self._taken[one.job_id], self._at[one.job_id] = one, at
+        self._recalled = True
 
     def _is_due(self, one: StalledJob, now: float) -> bool:
         known = self._taken.get(one.job_id)
@@ -88,8 +100,7 @@ class HangRecorder:
 
     def _take(self, one: StalledJob) -> None:
         now = self._clock()
-        digest = hashlib.sha256(f"{one.job_id}{now}".encode()).hexdigest()[:8]
-        name = f"{now:.0f}-{digest}"
+        name = evidence_name(one.job_id, now)
         taken: dict[str, Any] = {
             "format_version": FORMAT_VERSION,
             "id": name,

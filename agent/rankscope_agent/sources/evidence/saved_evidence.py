@@ -7,16 +7,19 @@ the newest are held in memory until the agent exits.
 from __future__ import annotations
 
 import gzip
+import hashlib
 import io
 import json
 import logging
 import re
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rankscope_agent.contract import untrusted_json
+from rankscope_agent.contract.job_names import namespace_of
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +35,7 @@ MAX_TEXT_BYTES = 64 << 20
 """Limit on the unpacked size: a file that was damaged or replaced is not trusted either."""
 
 NAME = re.compile(r"\d{10,12}-[0-9a-f]{8}")
+_DIGITS = 4  # of each of the two digests in a name
 ENDING = ".json.gz"
 UNFINISHED = "unfinished.tmp"
 """The same file for all: what a full disk leaves of one is overwritten by the next."""
@@ -95,8 +99,9 @@ class SavedEvidence:
             self._complained = True
             log.warning("cannot write %s (%s): held in memory", self._folder, error.strerror)
         self._held[name] = packed
-        while sum(map(len, self._held.values())) > MAX_HELD_BYTES or len(self._held) > MAX_KEPT:
-            del self._held[min(self._held)]
+        sizes = {one: len(content) for one, content in self._held.items()}
+        for one in _surplus(sizes, MAX_HELD_BYTES):
+            del self._held[one]
 
     def _files(self) -> list[Path]:
         """Return the saved files, oldest first; names begin with their time."""
@@ -106,11 +111,42 @@ class SavedEvidence:
         return sorted(path for path in found if NAME.fullmatch(path.name.removesuffix(ENDING)))
 
     def _prune(self) -> None:
-        room = MAX_KEPT_BYTES
-        for count, path in enumerate(reversed(self._files())):
-            room -= path.stat().st_size
-            if count >= MAX_KEPT or room < 0:
-                path.unlink()
+        sizes = {path.name: path.stat().st_size for path in self._files()}
+        for name in _surplus(sizes, MAX_KEPT_BYTES):
+            (self._folder / name).unlink()
+
+
+def evidence_name(job_id: str, taken_unix_seconds: float) -> str:
+    """Return a name for evidence: its time, and digests of the job's namespace and of the job."""
+    namespace = _digest(namespace_of(job_id))
+    return f"{taken_unix_seconds:.0f}-{namespace}{_digest(f'{job_id}{taken_unix_seconds}')}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+
+
+def _surplus(sizes: Mapping[str, int], most: int) -> Sequence[str]:
+    """Return the names to remove: as long as it is too much, the oldest of the largest namespace.
+
+    So jobs of one namespace that stall again and again remove no evidence of another's.
+
+    Args:
+        sizes: bytes by name.
+        most: how many bytes there may be.
+    """
+    left, removed = sorted(sizes), []
+    while len(left) > MAX_KEPT or sum(sizes[name] for name in left) > most:
+        held = Counter(map(_namespace, left))
+        largest = max(held.values())
+        removed.append(next(name for name in left if held[_namespace(name)] == largest))
+        left.remove(removed[-1])
+    return removed
+
+
+def _namespace(name: str) -> str:
+    """Return the digest of a namespace in a name."""
+    return name.partition("-")[2][:_DIGITS]
 
 
 def _read(path: Path) -> bytes | None:

@@ -121,6 +121,22 @@ def test_of_jobs_without_pods_the_four_that_ended_last_are_reported():
     assert sorted(lives.jobs()) == list("bcde")
 
 
+def test_jobs_of_one_namespace_that_end_one_after_another_hide_no_failure_of_another():
+    lives = Lifecycles()
+    gone(lives, "prod/llm", *(f"sweep/{number}" for number in range(6)))
+    assert sorted(lives.jobs()) == ["prod/llm", "sweep/3", "sweep/4", "sweep/5"]
+
+
+def test_failed_jobs_of_one_namespace_make_room_before_those_of_another():
+    lives = Lifecycles()
+    take(lives, "prod/llm", replace(failed("llm", NOW), phase="Failed"))
+    for number in range(257):
+        take(lives, f"sweep/{number}", replace(failed(f"pod-{number}", NOW), phase="Failed"))
+    assert "prod/llm" in lives.jobs()
+    assert {"sweep/0", "sweep/1"}.isdisjoint(lives.jobs())
+    assert len(lives.jobs()) == 256
+
+
 @pytest.mark.parametrize(("later", "restarts"), [(299.0, 1), (301.0, 0)])
 def test_pods_that_are_made_anew_are_waited_for_five_minutes(later, restarts):
     lives = Lifecycles()

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from rankscope_agent.contract import pod_reasons
+from rankscope_agent.contract.fair_shares import Holder, choose
+from rankscope_agent.contract.job_names import namespace_of
 from rankscope_agent.sources.pods.membership import Membership
 from rankscope_agent.sources.pods.pod_status import Failure
 from rankscope_agent.sources.pods.records import Pod
@@ -32,8 +35,8 @@ KEPT_SECONDS = 3600.0
 """How long a job without pods is still reported: long enough for whoever was paged to see it."""
 
 MAX_GONE = 4
-"""Such jobs that are reported, those that ended last: their series are in addition to those of
-running jobs."""
+"""Such jobs that are reported, shared by namespaces, of each those that ended last: their series
+are in addition to those of running jobs."""
 
 AWAITED_SECONDS = 300.0
 """How long replacements for a job's last pods are awaited, so that they are recognised as such."""
@@ -177,9 +180,8 @@ class Lifecycles:
                 life.gone_unix_seconds = now_unix_seconds
         gone = [job for job, life in self._jobs.items() if life.gone_unix_seconds is not None]
         gone.sort(key=lambda job: self._jobs[job].gone_unix_seconds or 0.0, reverse=True)
-        self._reported = frozenset(
-            [job for job in gone if self._is_reported(job, now_unix_seconds)][:MAX_GONE]
-        )
+        eventful = (job for job in gone if self._is_reported(job, now_unix_seconds))
+        self._reported = frozenset(choose(eventful, _namespace, MAX_GONE))
         for job in gone:
             since = self._jobs[job].gone_unix_seconds or 0.0
             if job not in self._reported and now_unix_seconds - since >= AWAITED_SECONDS:
@@ -207,14 +209,17 @@ class Lifecycles:
     def _make_room(self) -> bool:
         """Forget a job without a running pod, one without incident first, then the first to end.
 
+        Of those with incidents, one of the namespace with most of them.
+
         Returns:
             False if all jobs have a running pod.
         """
         running = set(self._living.values())
+        ended = {job: life for job, life in self._jobs.items() if job not in running}
+        held = Counter(namespace_of(job) for job, life in ended.items() if life.eventful)
         over = [
-            (life.eventful, life.turn, job)
-            for job, life in self._jobs.items()
-            if job not in running
+            (life.eventful, -held[namespace_of(job)] if life.eventful else 0, life.turn, job)
+            for job, life in ended.items()
         ]
         if over:
             *_, first = min(over)
@@ -226,6 +231,10 @@ class Lifecycles:
         if not self._full:
             log.warning("pods: the history of no more than %d running jobs is kept", MAX_JOBS)
         self._full = True
+
+
+def _namespace(job: str) -> Holder:
+    return namespace_of(job), ""
 
 
 def _new_failures(before: Pod | None, pod: Pod) -> Iterator[Failure]:

@@ -14,6 +14,7 @@ from rankscope_agent.contract.metrics.job_logs import JOB_LOG_FAILURE
 from rankscope_agent.sources.nccl_log.collector import NcclLogCollector
 from rankscope_agent.sources.nccl_log.failures import pieces
 from rankscope_agent.sources.nccl_log.follower import NcclFollower
+from rankscope_agent.sources.nccl_log.job_failures import JobFailures
 from rankscope_agent.sources.pods.cgroups import Placement
 from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.placement_view import PlacementView
@@ -270,6 +271,18 @@ def test_a_restarted_agent_knows_the_failure(node):
     node.wait(60)
     node.collector = node.start()
     assert node.wait() == told != {}
+
+
+def test_jobs_of_one_namespace_that_fail_one_after_another_hide_no_failure_of_another():
+    failures = JobFailures(PodDirectory())
+    jobs = ["prod/llm", *(f"sweep/{number}" for number in range(70))]
+    failures.restore(
+        [job, BEGIN, [[causes.USER_EXCEPTION, 1, BEGIN + number, True]]]
+        for number, job in enumerate(jobs)
+    )
+    failures.update((), (), BEGIN + 100)
+    shown = [sample.labels[0] for sample in failures.samples()]
+    assert shown == ["prod/llm", *(f"sweep/{number}" for number in range(7, 70))]
 
 
 def test_a_job_is_told_of_for_an_hour_after_its_pods_are_gone(node):

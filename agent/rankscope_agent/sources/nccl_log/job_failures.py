@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rankscope_agent.contract.failures import causes
+from rankscope_agent.contract.fair_shares import choose
+from rankscope_agent.contract.job_names import namespace_of
 from rankscope_agent.contract.metrics import job_logs as metrics
 from rankscope_agent.contract.model import Sample
 from rankscope_agent.sources.nccl_log.failures import SeenFailure
@@ -15,7 +17,7 @@ from rankscope_agent.sources.pods.directory import PodDirectory
 from rankscope_agent.sources.pods.placement import place_ranks
 
 MAX_JOBS = 64
-"""Jobs with failures that are remembered, the most recent failures first."""
+"""Jobs with failures that are remembered, shared by namespaces, of each those that failed last."""
 
 MAX_FAILURES = 2
 """Attempts reported per job: the one that failed last, and the one before it."""
@@ -87,8 +89,10 @@ class JobFailures:
             for uid, ranks in self._ranks.items()
             if not uid or uid in there or self._directory.find(uid)
         }
-        kept = sorted(self._jobs.items(), key=lambda one: one[1].failures[-1].at)[-MAX_JOBS:]
-        self._jobs = {job: known for job, known in kept if now - known.present < KEPT_SECONDS}
+        recent = [job for job, one in self._jobs.items() if now - one.present < KEPT_SECONDS]
+        recent.sort(key=lambda job: -self._jobs[job].failures[-1].at)
+        kept = choose(recent, lambda job: (namespace_of(job), ""), MAX_JOBS)
+        self._jobs = {job: self._jobs[job] for job in reversed(kept)}
 
     def samples(self) -> Iterator[Sample]:
         """Yield the series of all jobs with failures."""

@@ -26,6 +26,14 @@ def until(watched, condition):
         watched.look()
 
 
+def await_pages(watched):
+    """Wait until the pages that were asked for can be taken."""
+    end = time.monotonic() + 60.0
+    while not watched.cycle._pages.ready:
+        assert time.monotonic() < end, watched.said
+        time.sleep(0.01)
+
+
 def seen(watched):
     """Return when the findings of each job were seen last."""
     page = watched.exporter.text()
@@ -37,7 +45,8 @@ def test_pages_from_before_a_watch_stood_by_are_not_judged_when_it_leads_again(f
     clock, urls = fleet(SLOW)
     clock.steps = 90
     watched = Watch(urls, tmp_path)
-    until(watched, lambda: watched.cycle._pages.ready)
+    watched.look()  # asks for pages, which a further look may take
+    await_pages(watched)
     watched.cycle.stand_by()
     watched.exporter.stand_by()
     watched.source.stand_by()

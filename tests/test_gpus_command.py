@@ -9,9 +9,17 @@ import time
 import pytest
 
 from rankscope_analyzers.cli import main
+from rankscope_analyzers.commands.connection import Targets
+from rankscope_analyzers.intake.page_history import Page
 from running_agent import PATIENCE_SECONDS, running_agent
 
 QUICKLY = ["--seconds", "2"]
+BUSY = """\
+rankscope_gpu_utilization_ratio{{gpu="{gpu}",uuid="GPU-{gpu}",pci="0000:{gpu}b:00"}} 1.0
+rankscope_gpu_info{{gpu="{gpu}",uuid="GPU-{gpu}",pci="0000:{gpu}b:00",model="H100"}} 1.0
+rankscope_gpu_allocation_info{{uuid="GPU-{gpu}",job_id="team/llm"}} 1.0
+"""
+RANK = 'rankscope_rank_info{job_id="team/llm",rank="4"} 1.0\n'
 
 
 @contextlib.contextmanager
@@ -61,6 +69,33 @@ def test_power_limits_of_nodes_are_compared_if_they_work_together(hot, low, caps
     apart = capsys.readouterr().out
     assert "power_limit_differs: GPUs 0, 1 of node low: power limit 400 W, others" in together
     assert "power_limit_differs" not in apart, "each node may work for a job of its own"
+
+
+@pytest.fixture
+def partly_read(monkeypatch):
+    """Answer with the pages of nodes of which one shows GPUs, one only a rank, one neither."""
+    gpus = "".join(BUSY.format(gpu=gpu) for gpu in range(4))
+    pages = {"seen": gpus, "blind": RANK, "other": ""}
+    monkeypatch.setattr(
+        Targets, "pages", lambda _: ([Page(one, time.time(), pages[one]) for one in pages], [])
+    )
+
+
+@pytest.mark.usefixtures("partly_read")
+def test_nodes_whose_gpus_are_not_read_are_named(capsys):
+    assert main(["gpus", "--agent", "x", *QUICKLY]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert main(["gpus", "--agent", "x", *QUICKLY, "--json"]) == 0
+    unread = "the GPUs of nodes blind, other, if they have any: their agents read none"
+    assert f"Not seen: {unread}" in text
+    assert json.loads(capsys.readouterr().out)["unobserved"][0].startswith(unread)
+
+
+@pytest.mark.usefixtures("partly_read")
+def test_a_job_may_have_deviating_gpus_on_a_node_that_shows_only_its_rank(capsys):
+    assert main(["gpus", "--agent", "x", *QUICKLY, "--job", "team/llm", "--json"]) == 0
+    (unread,) = json.loads(capsys.readouterr().out)["unobserved"]
+    assert unread.startswith("the GPUs of job team/llm on node blind: its agent reads none")
 
 
 @pytest.mark.parametrize("arguments", [["--seconds", "0"], [*QUICKLY, "--job", "team/x"]])

@@ -17,8 +17,7 @@ from rich.table import Table
 from rankscope_analyzers.command import InputError, print_json
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.findings.finding import Finding
-from rankscope_analyzers.gpus import states, throttle
-from rankscope_analyzers.gpus.frames import of_pages
+from rankscope_analyzers.gpus import frames, states, throttle
 from rankscope_analyzers.gpus.peers import MINIMUM_PEERS
 from rankscope_analyzers.gpus.states import AbsentGpu
 from rankscope_analyzers.intake.agent_client import AgentError
@@ -36,6 +35,8 @@ POLL_SECONDS = 2.0
 MAX_SECONDS = 600.0
 """Longest time to watch: the command does not record, Prometheus does."""
 
+DOCTOR = "rankscope doctor says why"
+
 ONE_JOB = "of these agents"
 """Stands for the name of a job if there is none."""
 
@@ -51,7 +52,7 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(f"--seconds takes {POLL_SECONDS:.0f} to {MAX_SECONDS:.0f}")
     targets = connection.chosen_targets(options)
     pages, silent = watch(targets, options.seconds)
-    samples, absent = of_pages(pages), states.of_pages(pages)
+    samples, absent = frames.of_pages(pages), states.of_pages(pages)
     if options.job:
         samples = samples[samples["job_id"] == options.job]
         absent = tuple(one for one in absent if one.job_id == options.job)
@@ -61,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         whose = f" of job {options.job}" if options.job else ""
         raise InputError(shortened([f"there is no GPU{whose} in what was read", *silent]))
     findings, gpus = throttle.analyze(samples), throttle.summarize(samples)
-    silent += _not_compared(gpus)
+    silent += [*_without_gpus(pages, samples, absent, options.job), *_not_compared(gpus)]
     if options.json:
         found = [_object(at) for at in findings]
         print_json({"absent": list(map(asdict, absent)), "findings": found, "unobserved": silent})
@@ -86,6 +87,26 @@ def watch(targets: connection.Targets, seconds: float) -> tuple[list[Page], list
     if not pages:
         raise AgentError(shortened(silent))
     return pages, silent
+
+
+def _without_gpus(
+    pages: Sequence[Page], samples: pd.DataFrame, absent: Sequence[AbsentGpu], job_id: str | None
+) -> Iterator[str]:
+    """Say on which nodes no GPU, or none of the job, was read: these may deviate as well."""
+    wanted = frames.nodes_of_job(pages, job_id) if job_id else {page.node for page in pages}
+    read = {*samples["node"], *(one.node for one in absent)}
+    blind = sorted(map(visible, wanted - read))
+    if not blind:
+        return
+    agents = "its agent reads" if len(blind) == 1 else "their agents read"
+    if job_id:
+        yield (
+            f"the GPUs of job {visible(job_id)} on {named(blind, 'node')}: {agents} none, or not"
+            f" which of them it has ({DOCTOR})"
+        )
+    else:
+        have = "it has" if len(blind) == 1 else "they have"
+        yield f"the GPUs of {named(blind, 'node')}, if {have} any: {agents} none ({DOCTOR})"
 
 
 def _not_compared(gpus: pd.DataFrame) -> Iterator[str]:

@@ -74,6 +74,12 @@ def of_pages(pages: Iterable[Page]) -> pd.DataFrame:
     return of_observed(from_pages(pages, READS))
 
 
+def nodes_of_job(pages: Iterable[Page], job_id: str) -> set[str]:
+    """Return the nodes on which a job has ranks or GPUs, according to agents' pages."""
+    seen = from_pages(pages, (RANK_INFO, GPU_ALLOCATION_INFO))
+    return {one.node for one in seen.all() if one.labels.get("job_id") == job_id}
+
+
 def of_observed(observed: Observed) -> pd.DataFrame:
     """Return the frame of the observed GPUs; without GPUs it is empty."""
     models = _by_uuid(observed, metrics.GPU_INFO, "model")

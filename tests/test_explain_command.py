@@ -105,9 +105,9 @@ def test_gzip_is_read_up_to_where_it_is_cut_off(tmp_path, capsys, cut):
     whole = gzip.compress(FALLBACK.encode() * 50)
     log.write_bytes(whole[: len(whole) - cut])
     assert cli.main(["explain", "nccl-log", str(log), "--json"]) == 0
-    said = capsys.readouterr()
-    assert json.loads(said.out)["socket_fallback"] is True
-    assert ("cut off" in said.err) == (cut > 0)
+    said = json.loads(capsys.readouterr().out)
+    assert said["socket_fallback"] is True
+    assert ["cut off" in sentence for sentence in said["not_read"]] == [True] * (cut > 0)
 
 
 @pytest.mark.parametrize("padding", [b"", b"\0" * 200_000, gzip.compress(b"\n" * 70_000, mtime=0)])

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 from types import SimpleNamespace
 
 import pytest
 
+from rankscope_analyzers import cli
 from rankscope_analyzers.intake import job_pods, log_files, log_sources
 from recording_entry import Reader
 
@@ -85,3 +88,60 @@ def test_a_log_that_disappears_while_its_directory_is_listed_is_none(tmp_path, m
     monkeypatch.setattr("os.lstat", gone)
     with pytest.raises(log_files.LogError, match="no log in"):
         log_sources.files([str(tmp_path)])
+
+
+LOST = "[rank3]: FileNotFoundError: [Errno 2] No such file or directory: '/data/shard-00017.tar'\n"
+TRACEBACK = f"[rank3]: Traceback (most recent call last):\n{LOST}"
+
+
+@pytest.fixture
+def cut_off(tmp_path):
+    """Return a compressed log whose end, which may report anything, is missing."""
+    path = tmp_path / "cut.log.gz"
+    lines = "".join(f"[rank0]: line {at * 7919 % 104729:x}\n" for at in range(2000))
+    path.write_bytes(gzip.compress(lines.encode())[:4000])
+    return path
+
+
+@pytest.mark.parametrize("kind", ["job-log", "nccl-log", "watchdog-log", "kernel-log"])
+def test_what_is_concluded_from_a_log_that_is_cut_off_says_so(kind, cut_off, tmp_path, capsys):
+    kernel = tmp_path / "a.log"
+    kernel.write_text("[81235.020] mlx5_core 0000:49:00.0 mlx5_4: Port: 1 Link ACTIVE\n")
+    files = [str(kernel), str(cut_off)]
+    assert cli.main(["explain", kind, *files, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["not_read"] == [f"{cut_off}: compressed data is damaged or cut off; read so far"]
+    assert cli.main(["explain", kind, *files]) == 0
+    assert f"not read: {cut_off}: compressed data is damaged" in capsys.readouterr().out
+
+
+def test_a_job_whose_logs_are_not_all_read_has_not_survived(cut_off, capsys):
+    assert cli.main(["explain", "job-log", str(cut_off), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["failed"], answer["cause"]) == (None, "unknown")
+    assert answer["verdict"].startswith("whether the job failed is unknown")
+    assert cli.main(["logs", "--from", str(cut_off), "--errors"]) == 0
+    assert capsys.readouterr().out.startswith("whether the job failed is unknown")
+    assert cli.main(["logs", "--from", str(cut_off), "--errors", "--json"]) == 0
+    assert "damaged or cut off" in json.loads(capsys.readouterr().out)["not_read"][0]
+
+
+@pytest.mark.parametrize("command", [["explain", "job-log"], ["logs", "--errors", "--from"]])
+def test_a_log_of_a_directory_that_may_not_be_read_hides_no_other(
+    command, tmp_path, monkeypatch, capsys
+):
+    def refused(name, opened=log_files._opened, **more):
+        if name == str(closed):
+            raise PermissionError(13, "Permission denied")
+        return opened(name, **more)
+
+    closed = tmp_path / "rank1.log"
+    closed.touch()
+    (tmp_path / "rank3.log").write_text(TRACEBACK)
+    monkeypatch.setattr(log_files, "_opened", refused)  # root is refused nothing
+    assert cli.main([*command, str(tmp_path), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["attempts"][0]["verdict"].startswith("rank 3 failed first")
+    assert answer["not_read"] == [f"cannot read {closed}: Permission denied"]
+    assert cli.main([*command, str(closed)]) == 1, "a file that was named has to be read"
+    assert "Permission denied" in capsys.readouterr().err

@@ -232,8 +232,8 @@ def test_a_mebibyte_of_a_log_without_its_mark_is_read_once_more(monkeypatch, bef
     fed = []
     parser = SimpleNamespace(feed=fed.append, facts=SimpleNamespace(informed=False, unparsed=0))
     text = b"x" * (before - 1) + b"\nChannel 00/02 : 0 1\n"
-    monkeypatch.setattr(nccl_explanation, "chunks", lambda _: [text])
-    nccl_explanation._read_one("a", parser)
+    monkeypatch.setattr(nccl_explanation, "chunks", lambda _, **__: [text])
+    nccl_explanation._read_one("a", parser, print)
     assert any(b"NCCL INFO Channel" in text for text in fed) is found
 
 

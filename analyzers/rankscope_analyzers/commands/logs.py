@@ -12,7 +12,7 @@ from rankscope_analyzers.command import InputError, age_seconds, print_json
 from rankscope_analyzers.commands import connection
 from rankscope_analyzers.intake import job_pods, log_sources
 from rankscope_analyzers.intake.cluster import ClusterError
-from rankscope_analyzers.intake.log_files import LogError
+from rankscope_analyzers.intake.log_files import LogError, tell_user
 from rankscope_analyzers.logs import job_errors, merged_logs
 from rankscope_analyzers.logs.failure_report import sentence
 from rankscope_analyzers.text.sanitize import visible
@@ -53,9 +53,15 @@ Logs = Mapping[str, Iterable[bytes]]
 
 @contextmanager
 def _opened(options: argparse.Namespace) -> Iterator[tuple[Logs, Sequence[str]]]:
-    """Yield the logs, and sentences about those of a cluster that could not be read."""
+    """Yield the logs, and sentences about what cannot be read: of files, once they are read."""
     if options.paths:
-        yield log_sources.opened(options.paths), ()
+        not_read: list[str] = []
+
+        def tell(sentence: str) -> None:
+            not_read.append(sentence)
+            tell_user(sentence)
+
+        yield log_sources.opened(options.paths, tell), not_read
         return
     access = replace(connection.cluster_access(options), instead="give files with --from PATH")
     since = None if options.since is None else int(age_seconds(options.since, "--since"))
@@ -75,7 +81,7 @@ def _errors(logs: Logs, not_read: Sequence[str], *, as_json: bool) -> int:
         print_json({**job_errors.as_object(found), "not_read": list(not_read)})
         return 0
     if not found.attempts:
-        sys.stdout.write(f"{sentence(None, found.unexplained)}\n")
+        sys.stdout.write(f"{sentence(None, found.unexplained, not_read)}\n")
     for one in found.attempts:
         sys.stdout.write(f"attempt {one.attempt.number}: {visible(one.sentence)}\n")
         for sign in one.errors:

@@ -7,7 +7,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import BinaryIO, Protocol, cast
 
 from rankscope_analyzers.intake.reopened_file import ReopenedFile
 from rankscope_analyzers.intake.whole_lines import WholeLines
+from rankscope_analyzers.text.sanitize import visible
 
 CHUNK_BYTES = 96 << 10
 """Bytes read at a time: well below the size from which malloc maps and faults in new pages for each
@@ -39,17 +40,27 @@ class Readable(Protocol):
         ...
 
 
-def chunks(name: str, *, stays_open: bool = True) -> Iterator[bytes]:
+Tell = Callable[[str], None]
+"""Takes a sentence about what is not read of a log, although the rest is."""
+
+
+def tell_user(sentence: str) -> None:
+    """Write a sentence to standard error."""
+    sys.stderr.write(f"{visible(sentence)}\n")
+
+
+def chunks(name: str, *, stays_open: bool = True, tell: Tell = tell_user) -> Iterator[bytes]:
     """Yield a log's bytes, as UTF-8 if it begins with another encoding's mark.
 
     Args:
         name: of the file; `-` is standard input.
         stays_open: False to open a regular file anew for each chunk.
+        tell: is told if compressed data is damaged or cut off.
 
     Raises:
         LogError: it cannot be opened or read.
     """
-    pieces = _bytes_of(name, stays_open=stays_open)
+    pieces = _bytes_of(name, tell, stays_open=stays_open)
     start = next(pieces, b"")
     if start.startswith(UTF_16_STARTS):
         yield from _from_utf_16(start, pieces)
@@ -66,16 +77,14 @@ def _from_utf_16(start: bytes, pieces: Iterable[bytes]) -> Iterator[bytes]:
     yield decoder.decode(b"", final=True).encode(errors="replace")
 
 
-def _bytes_of(name: str, *, stays_open: bool) -> Iterator[bytes]:
+def _bytes_of(name: str, tell: Tell, *, stays_open: bool) -> Iterator[bytes]:
     """Yield what a file holds, inflated if it is compressed."""
     try:
         with _opened(name, stays_open=stays_open) as source:
             start = source.read(CHUNK_BYTES)
             if start.startswith(GZIP_START):
                 if not (yield from _inflated(source, start)):
-                    sys.stderr.write(
-                        f"{name}: compressed data is damaged or cut off; read so far\n"
-                    )
+                    tell(f"{name}: compressed data is damaged or cut off; read so far")
                 return
             yield from _pieces(source, start)
     except OSError as error:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from rankscope_agent.contract.descriptor_limit import allow_descriptors
-from rankscope_analyzers.intake.log_files import LogError, chunks
-from rankscope_analyzers.text.sanitize import visible
+from rankscope_analyzers.intake.log_files import LogError, Tell, chunks, tell_user
 
 MAX_FILES = 4096
 """Logs read at once: eight for each of 512 nodes."""
@@ -19,27 +18,60 @@ SPARE_DESCRIPTORS = 64
 """Descriptors for everything else: terminal, libraries, pipes among the logs."""
 
 
-def opened(paths: Sequence[str]) -> Mapping[str, Iterator[bytes]]:
+def opened(paths: Sequence[str], tell: Tell = tell_user) -> Mapping[str, Iterator[bytes]]:
     """Return the chunks of all logs by name; a directory stands for the files below it.
 
-    Links below a directory are not followed. Directories that cannot be listed are named on
-    standard error.
+    Links below a directory are not followed.
+
+    Args:
+        paths: files and directories. One of these files that cannot be read raises a LogError.
+        tell: is told which files below directories, or directories, cannot be read.
 
     Raises:
         LogError: there is none, or there are too many.
     """
-    return together({name: name for name in files(paths)})
+    logs = together({name: name for name in files(paths, tell)}, tell)
+    return {
+        name: pieces if name in paths else readable(pieces, tell) for name, pieces in logs.items()
+    }
 
 
-def files(paths: Sequence[str]) -> Sequence[str]:
+def opened_in_turn(paths: Sequence[str], tell: Tell) -> Iterator[tuple[str, Iterator[bytes]]]:
+    """Yield the name and the chunks of each log, for callers that read one after the other.
+
+    Args:
+        paths: as in `opened`.
+        tell: is told what cannot be read.
+
+    Raises:
+        LogError: there is none, or there are too many.
+    """
+    for name in files(paths, tell):
+        pieces = chunks(name, tell=tell)
+        yield name, pieces if name in paths else readable(pieces, tell)
+
+
+def readable(pieces: Iterator[bytes], tell: Tell) -> Iterator[bytes]:
+    """Yield what can be read of a log, and tell why the rest cannot."""
+    try:
+        yield from pieces
+    except LogError as error:
+        tell(str(error))
+
+
+def files(paths: Sequence[str], tell: Tell = tell_user) -> Sequence[str]:
     """Return the names of all logs; a directory stands for the files below it.
+
+    Args:
+        paths: files and directories.
+        tell: is told which directories cannot be listed.
 
     Raises:
         LogError: there is none, or there are too many.
     """
     found: list[str] = []
     for path in paths:
-        found.extend(_below(path) if Path(path).is_dir() else [path])
+        found.extend(_below(path, tell) if Path(path).is_dir() else [path])
     if not found:
         raise LogError(f"no log in {', '.join(paths)}")
     if len(found) > MAX_FILES:
@@ -47,7 +79,7 @@ def files(paths: Sequence[str]) -> Sequence[str]:
     return found
 
 
-def together(named: Mapping[str, str]) -> Mapping[str, Iterator[bytes]]:
+def together(named: Mapping[str, str], tell: Tell = tell_user) -> Mapping[str, Iterator[bytes]]:
     """Return the chunks of logs that are read at the same time.
 
     The soft limit of descriptors is raised as far as necessary and allowed. The logs beyond it are
@@ -55,16 +87,17 @@ def together(named: Mapping[str, str]) -> Mapping[str, Iterator[bytes]]:
 
     Args:
         named: the file of each log, by its name.
+        tell: is told which compressed logs are damaged or cut off.
     """
     most = allow_descriptors(len(named) + SPARE_DESCRIPTORS) - SPARE_DESCRIPTORS
     return {
-        name: chunks(file, stays_open=number < most)
+        name: chunks(file, stays_open=number < most, tell=tell)
         for number, (name, file) in enumerate(named.items())
     }
 
 
-def _below(directory: str) -> Iterator[str]:
-    for folder, folders, names in os.walk(directory, onerror=_tell):
+def _below(directory: str, tell: Tell) -> Iterator[str]:
+    for folder, folders, names in os.walk(directory, onerror=partial(_tell_unlisted, tell)):
         folders.sort()
         for name in sorted(names):
             path = os.path.join(folder, name)  # noqa: PTH118 - names of files as os.walk gives them
@@ -72,9 +105,8 @@ def _below(directory: str) -> Iterator[str]:
                 yield path
 
 
-def _tell(error: OSError) -> None:
-    why = f"{error.filename}: its logs are not read, as it cannot be listed: {error.strerror}"
-    sys.stderr.write(f"{visible(why)}\n")
+def _tell_unlisted(tell: Tell, error: OSError) -> None:
+    tell(f"{error.filename}: its logs are not read, as it cannot be listed: {error.strerror}")
 
 
 def _is_regular(path: str) -> bool:

@@ -6,7 +6,7 @@ The JSON's members are part of the product's interface (docs/job_logs.md).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from itertools import chain, islice
 from typing import Any
@@ -17,10 +17,11 @@ from rankscope_agent.contract.failures.signs import FailureSigns, Quote
 from rankscope_agent.contract.failures.verdict import FROM_OUTSIDE, Attempt, Failure, Victim, decide
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_analyzers.intake import log_sources
-from rankscope_analyzers.intake.log_files import LogError, chunks
+from rankscope_analyzers.intake.log_files import LogError
+from rankscope_analyzers.logs.not_read import not_read_lines
 from rankscope_analyzers.logs.recognised import is_text
 from rankscope_analyzers.text import runbooks
-from rankscope_analyzers.text.name_lists import ranks_named, runs_named
+from rankscope_analyzers.text.name_lists import ranks_named, runs_named, shortened
 from rankscope_analyzers.text.sanitize import visible
 
 MAX_LISTED = 4096
@@ -63,14 +64,17 @@ class JobLogExplanation:
     """
 
     def __init__(self, files: Sequence[str]) -> None:
-        signs = FailureSigns()
-        texts = [_read(name, signs) for name in log_sources.files(files)]
+        signs, not_read = FailureSigns(), list[str]()
+        logs = log_sources.opened_in_turn(files, not_read.append)
+        texts = [_read(name, chunks, signs) for name, chunks in logs]
+        self._not_read = not_read
         self._attempts = decide(signs)
         self._quotes = tuple(signs.quotes.values())
         self._restarts = signs.attempts
         self._beyond_limits = signs.beyond_limits
         if not (any(texts) or self._attempts or self._quotes):
-            raise LogError(f"no line of text, so nothing is known: {visible(', '.join(files))}")
+            nothing = f"no line of text, so nothing is known: {', '.join(files)}"
+            raise LogError(visible(shortened([nothing, *not_read])))
 
     @property
     def _last(self) -> Attempt | None:
@@ -80,30 +84,31 @@ class JobLogExplanation:
     def _cause(self) -> str:
         if self._last is not None:
             return self._last.cause
-        return causes.UNKNOWN if self._quotes else causes.NONE
+        return causes.UNKNOWN if self._quotes or self._not_read else causes.NONE
 
     def as_object(self) -> Mapping[str, Any]:
         """Return JSON-ready values."""
         last = self._last
         return {
-            "failed": True if last is not None else None if self._quotes else False,
+            "failed": True if last is not None else None if self._cause != causes.NONE else False,
             "cause": self._cause,
             "certain": bool(last and last.first and last.first.certain),
             "rank": last.first.rank if last and last.first else None,
             "exception": _exception(last),
-            "verdict": sentence(last, self._quotes),
+            "verdict": sentence(last, self._quotes, self._not_read),
             "action": causes.ACTIONS[self._cause],
             "runbook": runbook(self._cause) or None,
             "attempts": [_attempt(attempt) for attempt in self._attempts],
             "unexplained": [quote_object(quote) for quote in self._quotes],
             "restarts": self._restarts,
             "beyond_limits": self._beyond_limits,
+            "not_read": self._not_read,
         }
 
     def lines(self) -> Iterator[str]:
         """Yield lines for people."""
         last = self._last
-        yield f"verdict: {sentence(last, self._quotes)}"
+        yield f"verdict: {sentence(last, self._quotes, self._not_read)}"
         yield f"action: {causes.ACTIONS[self._cause]}"
         if last is not None:
             yield from _attempt_lines(last)
@@ -114,6 +119,7 @@ class JobLogExplanation:
             yield f"runbook: {runbooks.command(_book(self._cause))}"
         if self._beyond_limits:
             yield f"not read: {self._beyond_limits} signs beyond limits"
+        yield from not_read_lines(self._not_read)
 
     def _quote_lines(self) -> Iterator[str]:
         """Yield unexplained lines; if the cause is known, only their number."""
@@ -134,10 +140,10 @@ def _book(cause: str) -> str:
     return RUNBOOKS.get(cause, OTHER_RUNBOOK)
 
 
-def _read(name: str, signs: FailureSigns) -> bool:
+def _read(name: str, chunks: Iterable[bytes], signs: FailureSigns) -> bool:
     """Read a log; return True if it has any text."""
     framing, log, text = Unframer(), FailureLog(name, signs), False
-    for chunk in chunks(name):
+    for chunk in chunks:
         text = text or is_text(chunk)
         log.feed(framing.feed(chunk))
     log.feed(framing.finish())
@@ -145,12 +151,19 @@ def _read(name: str, signs: FailureSigns) -> bool:
     return text
 
 
-def sentence(attempt: Attempt | None, quotes: Sequence[Quote] = ()) -> str:
+def sentence(
+    attempt: Attempt | None, quotes: Sequence[Quote] = (), not_read: Sequence[str] = ()
+) -> str:
     """Return who failed first and why, or what is not understood."""
     if attempt is None and quotes:
         return (
             "whether the job failed is unknown: these logs report errors of no known kind, or that"
             f" it survived, first {visible(quotes[0].text)}"
+        )
+    if attempt is None and not_read:
+        return (
+            "whether the job failed is unknown: no sign of a failure is in what was read, and not"
+            " all of these logs could be read"
         )
     if attempt is None:
         return "no sign of a failure that is known is in these logs"

@@ -6,6 +6,7 @@ The JSON's members are part of the product's interface (docs/kernel_log.md).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from rankscope_agent.contract.kernel.incidents import Incident
@@ -14,6 +15,7 @@ from rankscope_agent.contract.kernel.verdict import Verdict, judge
 from rankscope_agent.contract.kernel.xid_actions import CATALOGUE, PUBLISHED
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_analyzers.intake.log_files import LogError, chunks
+from rankscope_analyzers.logs.not_read import not_read_lines
 from rankscope_analyzers.logs.recognised import is_of_kernel
 from rankscope_analyzers.text.sanitize import visible
 
@@ -28,9 +30,10 @@ class KernelLogExplanation:
     def __init__(self, files: Sequence[str]) -> None:
         self._log = KernelLog()
         self._recognised = False
+        self._not_read: list[str] = []
         for name in files:
             framing = Unframer()
-            for chunk in chunks(name):
+            for chunk in chunks(name, tell=self._not_read.append):
                 self._feed(framing.feed(chunk))
             self._feed(framing.finish())
         self._names = ", ".join(files)
@@ -51,7 +54,7 @@ class KernelLogExplanation:
             LogError: no line is of a kernel log.
         """
         self._require_lines()
-        return as_object(self._log)
+        return as_object(self._log) | {"not_read": self._not_read}
 
     def lines(self) -> Iterator[str]:
         """Yield lines for people.
@@ -60,7 +63,7 @@ class KernelLogExplanation:
             LogError: no line is of a kernel log.
         """
         self._require_lines()
-        return lines(self._log)
+        return chain(lines(self._log), not_read_lines(self._not_read))
 
     def _require_lines(self) -> None:
         if not self._recognised and not self._log.seen:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_agent.contract.nccl.parser import NcclLog
 from rankscope_agent.contract.nccl.verdict import judge
-from rankscope_analyzers.intake.log_files import LogError, chunks
+from rankscope_analyzers.intake.log_files import LogError, Tell, chunks, tell_user
 from rankscope_analyzers.logs import nccl_report
 from rankscope_analyzers.logs.nccl_findings import findings
+from rankscope_analyzers.logs.not_read import not_read_lines
 from rankscope_analyzers.logs.recognised import is_text
 from rankscope_analyzers.logs.watchdog_suspects import suspects
 from rankscope_analyzers.text.sanitize import visible
@@ -24,22 +26,26 @@ def read(names: Iterable[str]) -> Facts:
     Raises:
         LogError: a file cannot be read.
     """
-    return _read_all(names)[0]
+    return _read_all(names, tell_user)[0]
 
 
-def _of_text(names: Sequence[str]) -> Facts:
+def _of_text(names: Sequence[str], tell: Tell) -> Facts:
     """Return the facts of logs of which at least one has text: an empty file shows no health.
+
+    Args:
+        names: of the files.
+        tell: is told which compressed logs are damaged or cut off.
 
     Raises:
         LogError: a file cannot be read, or none has any text.
     """
-    facts, text = _read_all(names)
+    facts, text = _read_all(names, tell)
     if not text:
         raise LogError(f"no line of text, so nothing is known: {visible(', '.join(names))}")
     return facts
 
 
-def _read_all(names: Iterable[str]) -> tuple[Facts, bool]:
+def _read_all(names: Iterable[str], tell: Tell) -> tuple[Facts, bool]:
     """Return the facts of logs, and whether any of these has text."""
     parser, text = NcclLog(), False
     # Facts hold no cycles, and the collector's search for some takes two fifths of the time on a
@@ -47,7 +53,7 @@ def _read_all(names: Iterable[str]) -> tuple[Facts, bool]:
     gc.disable()
     try:
         for name in names:
-            text = _read_one(name, parser) or text
+            text = _read_one(name, parser, tell) or text
     finally:
         gc.freeze()
         gc.enable()
@@ -63,10 +69,10 @@ MAX_STRIPPED_BYTES = 1 << 20
 paste is short."""
 
 
-def _read_one(name: str, parser: NcclLog) -> bool:
+def _read_one(name: str, parser: NcclLog, tell: Tell) -> bool:
     """Read a log; return True if it has any text."""
     framing = Unframer()
-    texts = _plain(name, framing)
+    texts = _plain(chunks(name, tell=tell), framing)
     opening = list(_first(texts, MAX_WRAPPED_BYTES))
     if sum(map(len, opening)) < MAX_WRAPPED_BYTES:
         opening = _mended(opening)
@@ -99,9 +105,9 @@ def _restored(text: bytes) -> bytes:
     return mended_paste.restored(text)
 
 
-def _plain(name: str, framing: Unframer) -> Iterator[bytes]:
+def _plain(pieces: Iterable[bytes], framing: Unframer) -> Iterator[bytes]:
     """Yield a log without the wrapping that log pipelines add to its lines."""
-    for chunk in chunks(name):
+    for chunk in pieces:
         yield framing.feed(chunk)
     yield framing.finish()
 
@@ -119,30 +125,36 @@ class NcclExplanation:
     """What NCCL wrote in a job's logs."""
 
     def __init__(self, files: Sequence[str]) -> None:
-        self._facts = _of_text(files)
+        self._not_read: list[str] = []
+        self._facts = _of_text(files, self._not_read.append)
         self._verdict = judge(self._facts)
         self._findings = findings(self._facts, self._verdict)
 
     def as_object(self) -> Mapping[str, Any]:
         """Return JSON-ready values."""
-        return nccl_report.as_object(self._facts, self._verdict, self._findings)
+        shown = nccl_report.as_object(self._facts, self._verdict, self._findings)
+        return shown | {"not_read": self._not_read}
 
     def lines(self) -> Iterator[str]:
         """Yield lines for people."""
-        return nccl_report.lines(self._facts, self._verdict, self._findings)
+        shown = nccl_report.lines(self._facts, self._verdict, self._findings)
+        return chain(shown, not_read_lines(self._not_read))
 
 
 class WatchdogExplanation:
     """What PyTorch's watchdogs wrote in a job's logs."""
 
     def __init__(self, files: Sequence[str]) -> None:
-        self._facts = _of_text(files)
+        self._not_read: list[str] = []
+        self._facts = _of_text(files, self._not_read.append)
         self._suspects = suspects(self._facts)
 
     def as_object(self) -> Mapping[str, Any]:
         """Return JSON-ready values."""
-        return nccl_report.suspects_object(self._facts, self._suspects)
+        shown = nccl_report.suspects_object(self._facts, self._suspects)
+        return shown | {"not_read": self._not_read}
 
     def lines(self) -> Iterator[str]:
         """Yield lines for people."""
-        return nccl_report.suspects_lines(self._facts, self._suspects)
+        shown = nccl_report.suspects_lines(self._facts, self._suspects)
+        return chain(shown, not_read_lines(self._not_read))

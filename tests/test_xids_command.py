@@ -60,6 +60,8 @@ def exposition(start: int) -> Iterator[str]:
                     add("gpu_xid_last_timestamp_seconds", f"{labels},{code}", moment, scrape)
         for scrape in range(SCRAPES if node == "gpu-06" else LOST_AT + 5):
             add("build_info", f'node="{node}",version="1"', 1, scrape)
+            if node == "gpu-07" or scrape < LOST_AT:
+                add("kernel_events_total", f'node="{node}",kind="disk_error"', 0, scrape)
             disk = 3 * max(0, scrape - LOST_AT) + 8  # 8 of them of an earlier day
             add("kernel_disk_errors_total", f'node="{node}",disk="sda"', disk, scrape)
     for name, samples in lines.items():
@@ -121,6 +123,16 @@ def test_a_lost_gpu_is_one_incident_of_its_job_though_its_node_is_gone(prometheu
     assert everything["per_thousand_gpu_hours"] == pytest.approx(1000 / answer["gpu_hours"])
     assert cli.main(["xids", "--prometheus", prometheus, "--job", "ml/other"]) == 1
     assert "there is no job 'ml/other' in what was read" in capsys.readouterr().err
+
+
+def test_nodes_that_prometheus_does_not_show_whole_are_named(prometheus, capsys):
+    """The agent of gpu-06 reads its log no longer; that of gpu-07 is gone with its node."""
+    unobserved = said(capsys, "--prometheus", prometheus, "--since", "25m")["unobserved"]
+    assert unobserved[0].startswith("the kernel log of node gpu-06, so that at most")
+    assert unobserved[1].startswith("what has happened lately on node gpu-07: Prometheus has had")
+    assert cli.main(["xids", "--prometheus", prometheus, "--since", "25m"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert all(f"Not seen: {one}." in text for one in unobserved)
 
 
 def test_the_text_says_who_what_and_what_to_do(prometheus, capsys):

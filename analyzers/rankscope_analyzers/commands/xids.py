@@ -18,7 +18,13 @@ from rankscope_analyzers.command import (
     print_json,
 )
 from rankscope_analyzers.commands import connection
-from rankscope_analyzers.gpus.error_sources import ErrorLog, from_pages, from_prometheus, has_job
+from rankscope_analyzers.gpus.error_sources import (
+    LATE_SECONDS,
+    ErrorLog,
+    from_pages,
+    from_prometheus,
+    has_job,
+)
 from rankscope_analyzers.gpus.failure_kinds import OTHER_CLUSTERS, PUBLISHED
 from rankscope_analyzers.gpus.failure_rates import Rate, rates
 from rankscope_analyzers.gpus.xid_incidents import XidIncident, analyze
@@ -122,6 +128,12 @@ def _unobserved(log: ErrorLog) -> Iterator[str]:
         yield (
             f"the kernel log of {named(log.unread, 'node')}, so that at most the Xids that the"
             " driver reported to an agent are known"
+        )
+    if log.gone:
+        yield (
+            f"what has happened lately on {named(map(visible, log.gone), 'node')}: Prometheus has"
+            f" had nothing of {'its agent' if len(log.gone) == 1 else 'their agents'} for"
+            f" {LATE_SECONDS / 60:.0f} minutes"
         )
 
 

@@ -39,6 +39,10 @@ WATCHED = kernel_log.GPU_FALLEN.name
 LOGGED = (kernel_log.KERNEL_EVENTS, kernel_log.XID_ERRORS, kernel_log.SXID_ERRORS)
 """At least the first of these is on the page of every agent that reads its node's kernel log."""
 
+LATE_SECONDS = 300.0
+"""How long Prometheus returns a value after it was scraped (--query.lookback-delta): what is older
+than that has stopped."""
+
 _OF_LOG = frozenset(metric.name for metric in LOGGED)
 
 OF_NODES = (agent.BUILD_INFO.name, *(kind.counter.name for kind in NODE_KINDS))
@@ -55,7 +59,8 @@ class ErrorLog:
             known; None if only single pages were read, which do not show it.
         jobs: whose ranks were seen; None if that was not read.
         any_read: whether the kernel log of any node with GPUs was read.
-        unread: nodes whose agent reads no kernel log, as far as single pages show it.
+        unread: nodes whose agent reads no kernel log now.
+        gone: nodes of whose agent Prometheus has had nothing lately.
     """
 
     errors: tuple[GpuError, ...]
@@ -66,6 +71,7 @@ class ErrorLog:
     jobs: frozenset[str] | None = None
     any_read: bool = True
     unread: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
 
 
 def from_pages(pages: Sequence[Page], since_unix_seconds: float) -> ErrorLog:
@@ -133,7 +139,21 @@ def from_prometheus(
     nodes = tuple(one for name in OF_NODES for one in _readings(name, _newest(server, name, grid)))
     known = hours if hours > 0 else None
     times = since_unix_seconds, now_unix_seconds
-    return ErrorLog(found, *times, known, nodes, any_read=known is not None)
+    logged = list(_readings(kernel_log.KERNEL_EVENTS.name, server.range(_logged(interval), *grid)))
+    unread, gone = _blind(nodes, logged, now_unix_seconds)
+    read = known is not None
+    return ErrorLog(found, *times, known, nodes, any_read=read, unread=unread, gone=gone)
+
+
+def _blind(
+    nodes: Sequence[Series], logged: Sequence[Series], now_unix_seconds: float
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the nodes whose kernel log is not read now, and those that are not scraped now."""
+    read = _newest_times(logged)
+    agents = _newest_times(one for one in nodes if one.name == agent.BUILD_INFO.name)
+    gone = sorted(one for one, last in agents.items() if last < now_unix_seconds - LATE_SECONDS)
+    unread = (one for one, last in agents.items() if read.get(one, 0.0) < last - LATE_SECONDS)
+    return tuple(sorted(unread)), tuple(gone)
 
 
 def _newest(server: Prometheus, selector: str, grid: tuple[float, float, float]) -> Matrix:
@@ -150,6 +170,20 @@ def _watched(interval: float) -> str:
         for of, chosen in (("node", 'node!=""'), ("instance", 'node=""'))
     )
     return f"count({by_node} or {by_target})"
+
+
+def _newest_times(series: Iterable[Series]) -> Mapping[str, float]:
+    """Return the Unix time of the newest of these series' readings by node."""
+    newest: dict[str, float] = {}
+    for one in series:
+        newest[one.node] = max(float(one.times[-1]), newest.get(one.node, 0.0))
+    return newest
+
+
+def _logged(interval: float) -> str:
+    """Return the query for the intervals in which each node's kernel log was read."""
+    name = kernel_log.KERNEL_EVENTS.name
+    return f"group by (cluster, node, instance) (last_over_time({name}[{math.ceil(interval)}s]))"
 
 
 def _any_of(uuids: Iterable[str]) -> str:

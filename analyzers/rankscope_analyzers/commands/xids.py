@@ -55,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
     server = Prometheus(options.prometheus, entry_of(options)) if options.prometheus else None
     if server:
         log = from_prometheus(server, since, now)
+        silent = [*server.doubts]
     else:
         pages, silent = connection.chosen_targets(options).pages()
         if not pages:

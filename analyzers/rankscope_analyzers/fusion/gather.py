@@ -292,16 +292,20 @@ def of_prometheus(
     Raises:
         SourceError: the server cannot be queried, or knows of no such job.
     """
+    server = server.without_warnings()
     span = since_unix_seconds, now_unix_seconds
     instances = prometheus_instances.known(server, job_id, *span)
     seen = prometheus_nodes.from_prometheus(server, instances.nodes, (*READS, *reads), *span)
     read, problem = _steps(lambda: Read(steps_of_prometheus(server, job_id, *span, instances)))
     evidence = _evidence(job_ownership.believed(seen), (server.url,))
+    notices = node_notices.from_prometheus(server, job_id, *span)
+    if problem is not None and server.doubts:
+        whole = "; ".join((str(problem), *server.doubts))
+        problem = SourceError(whole, problem.failed, problem.errors)
     doubts = (shortened(instances.doubts),) if instances.doubts else ()
-    found = _with_corrected_clocks(
-        read, replace(evidence, notes=(*doubts, *evidence.notes)), problem
-    )
-    return with_notices(found, node_notices.from_prometheus(server, job_id, *span))
+    notes = (*doubts, *server.doubts, *evidence.notes)
+    found = _with_corrected_clocks(read, replace(evidence, notes=notes), problem, server.doubts)
+    return with_notices(found, notices)
 
 
 def with_notices(found: Gathered, notices: NodeNotices) -> Gathered:

@@ -10,7 +10,7 @@ API: https://prometheus.io/docs/prometheus/latest/querying/api.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
@@ -23,6 +23,8 @@ from rankscope_agent.contract import untrusted_json
 from rankscope_analyzers.intake.credentials import NONE, CredentialsError, Entry
 from rankscope_analyzers.intake.deadline import Deadline
 from rankscope_analyzers.numeric.arrays import Floats
+from rankscope_analyzers.text.name_lists import shortened
+from rankscope_analyzers.text.sanitize import visible
 
 TIMEOUT_SECONDS = 60.0
 """Prometheus ends its own queries after two minutes; a verdict is worth waiting for one."""
@@ -35,6 +37,9 @@ MAXIMUM_ANSWER_BYTES = 1 << 30
 
 MAXIMUM_POINTS = 11_000
 """Points per series that Prometheus returns at most for one query."""
+
+MAXIMUM_WARNINGS = 100
+"""Warnings that are taken from one answer: Thanos has one for each store that does not answer."""
 
 _SERIES, _VALUES, _END = b'{"metric":', b',"values":[', b"]]"
 _NOT_NUMBERS = b'"[]'
@@ -52,11 +57,13 @@ class Matrix:
         labels: N label sets, with `__name__` if the query kept it.
         times: (T,) Unix seconds, evenly spaced.
         values: (N, T) values, NaN where a series has none.
+        warnings: of the server, such as that one of its stores does not answer.
     """
 
     labels: tuple[Mapping[str, str], ...]
     times: Floats
     values: Floats
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +73,24 @@ class Prometheus:
     Args:
         url: its address.
         entry: credentials.
+        warnings: of its answers so far, each once.
     """
 
     url: str
     entry: Entry = NONE
+    warnings: dict[str, None] = field(default_factory=dict, compare=False, repr=False)
+
+    def without_warnings(self) -> Prometheus:
+        """Return the same server, without the warnings of earlier answers."""
+        return replace(self, warnings={})
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Return a sentence if answers were not whole, with the first reasons."""
+        if not self.warnings:
+            return ()
+        why = shortened([visible(text) for text in self.warnings])
+        return (f"series may be missing: Prometheus {self.url} warns: {why}",)
 
     def range(self, query: str, start: float, end: float, step: float) -> Matrix:
         """Evaluate a query at every `step` seconds from `start` to `end` (Unix seconds).
@@ -86,7 +107,9 @@ class Prometheus:
         times = start + step * np.arange(count, dtype=np.float64)
         window = {"start": f"{start:.3f}", "end": f"{end:.3f}", "step": f"{step:.3f}"}
         body = self._get("/api/v1/query_range", {"query": query, **window})
-        return parse_matrix(body, times)
+        found = parse_matrix(body, times)
+        self.warnings.update(dict.fromkeys(found.warnings))
+        return found
 
     def instant(self, query: str, at: float) -> Sequence[tuple[Mapping[str, str], float]]:
         """Evaluate a query at one moment; return (labels, value) pairs.
@@ -96,12 +119,15 @@ class Prometheus:
         """
         body = self._get("/api/v1/query", {"query": query, "time": f"{at:.3f}"})
         try:
-            rows = untrusted_json.read(body)["data"]["result"]
-            return [(row["metric"], float(row["value"][1])) for row in rows]
+            document = untrusted_json.read(body)
+            rows = document["data"]["result"]
+            found = [(row["metric"], float(row["value"][1])) for row in rows]
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise PrometheusError(
                 f"{self.url} does not answer as Prometheus does: {error!r}"
             ) from None
+        self.warnings.update(dict.fromkeys(_warnings(document)))
+        return found
 
     def _get(self, path: str, query: Mapping[str, str]) -> bytes:
         url = self.url if "://" in self.url else f"{self.entry.scheme}://{self.url}"
@@ -156,15 +182,51 @@ def parse_matrix(body: bytes, times: Floats) -> Matrix:
         raise PrometheusError(f"the response is not a matrix: {start}")
     labels: list[Mapping[str, str]] = []
     rows: list[Floats] = []
-    for found, numbers in _series(body):
+    last = -1
+    for found, numbers, end in _series(body):
         labels.append(found)
         rows.append(_on_grid(numbers, times))
+        last = end
     values = np.array(rows) if rows else np.empty((0, len(times)))
-    return Matrix(tuple(labels), times, values)
+    return Matrix(tuple(labels), times, values, _warnings(_around(body, last)))
 
 
-def _series(body: bytes) -> Iterator[tuple[Mapping[str, str], Floats]]:
-    """Yield each series' labels and its numbers: moment, value, moment, value...
+def _around(body: bytes, end: int) -> Any:
+    """Return a response without its series, so that one that breaks off between two is noticed.
+
+    Args:
+        body: all of it.
+        end: where the values of its last series end, -1 without any.
+
+    Raises:
+        PrometheusError: it breaks off.
+    """
+    following = end + len(_END) + 1
+    if end < 0 or b'"histograms":' in body[following:]:
+        around = body
+    else:
+        around = body[: body.find(_SERIES)] + body[following:]
+    try:
+        return untrusted_json.read(around)
+    except ValueError:
+        raise PrometheusError("the answer breaks off") from None
+
+
+def _warnings(document: Any) -> tuple[str, ...]:
+    """Return what a server says its answer lacks; VictoriaMetrics says only that it lacks some.
+
+    Prometheus and Thanos: https://prometheus.io/docs/prometheus/latest/querying/api/#format-overview.
+    """
+    if not isinstance(document, dict):
+        return ()
+    listed = document.get("warnings")
+    texts = listed[:MAXIMUM_WARNINGS] if isinstance(listed, list) else ()
+    partial = ("the answer is partial",) if document.get("isPartial") is True else ()
+    return (*partial, *(text[:300] for text in texts if isinstance(text, str)))
+
+
+def _series(body: bytes) -> Iterator[tuple[Mapping[str, str], Floats, int]]:
+    """Yield each series' labels, its numbers (moment, value, moment, value...), and their end.
 
     The markers cannot occur inside a label, where quotes are escaped, nor inside a number.
     """
@@ -183,6 +245,7 @@ def _series(body: bytes) -> Iterator[tuple[Mapping[str, str], Floats]]:
         yield (
             _labels(body[position + len(_SERIES) : values]),
             _numbers(body[values + len(_VALUES) : end]),
+            end,
         )
         position = following
 

@@ -162,6 +162,20 @@ def test_pods_that_say_most_first_keep_no_later_pod_from_being_remembered(logs, 
     assert found == {"greedy": 3, "team": 1}
 
 
+@pytest.mark.parametrize("late", ["team/late", "other/late"])
+def test_pods_that_ended_give_way_to_pods_that_run(logs, monkeypatch, late):
+    monkeypatch.setattr(following, "MAX_JOBS", 4)
+    ended = {"uid-team-1", "uid-team-2"}
+    logs.follower = NcclFollower(
+        logs.root, (), lambda: 0.0, 1.0, timer=lambda: 0.0, ended=ended.__contains__
+    )
+    for number in range(4):
+        logs.write(f"team/{number}")
+        logs.look()
+    logs.write(late)
+    assert set(logs.look()) == {"team/0", "team/2", "team/3", late}
+
+
 TRACEBACK = """\
 Traceback (most recent call last):
   File "train.py", line 1, in main

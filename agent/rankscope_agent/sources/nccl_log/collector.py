@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rankscope_agent.contract import untrusted_json
@@ -20,6 +20,7 @@ from rankscope_agent.sources.collector import NoData
 from rankscope_agent.sources.nccl_log.follower import NcclFollower
 from rankscope_agent.sources.nccl_log.init_time import init_seconds
 from rankscope_agent.sources.nccl_log.job_failures import JobFailures
+from rankscope_agent.sources.nccl_log.pod import PodLogs
 from rankscope_agent.sources.nccl_log.segments import REASONS
 from rankscope_agent.sources.nccl_log.series import job_samples
 from rankscope_agent.sources.nccl_log.state import StateError
@@ -53,7 +54,14 @@ def create(config: Config, directory: PodDirectory) -> NcclLogCollector:
     """Create the collector of the node's logs."""
     budget = CPU_SHARE * config.interval_seconds
     own = OwnLines(config.step_pattern)
-    follower = NcclFollower(config.pod_logs, config.nccl_logs, time.thread_time, budget, own=own)
+    follower = NcclFollower(
+        config.pod_logs,
+        config.nccl_logs,
+        time.thread_time,
+        budget,
+        own=own,
+        ended=directory.has_ended,
+    )
     state_file = config.state_dir / STATE_FILE
     return NcclLogCollector(follower, config.sysfs, state_file, time.time, directory)
 
@@ -117,7 +125,7 @@ class NcclLogCollector:
         yield from self._own_samples()
         devices, active = self._rdma
         started: dict[str, float] = {}
-        for job in self._follower.jobs():
+        for job in self._living_first(self._follower.jobs()):
             took, name = init_seconds(job.facts), self._directory.job_of(job.owner.uid)
             if took is not None and name:
                 started[name] = max(took, started.get(name, 0.0))
@@ -128,11 +136,15 @@ class NcclLogCollector:
                 yield Sample(metrics.NCCL_LAST_LINE, pod, job.last_line)
             if job.last_warning is not None:
                 yield Sample(metrics.NCCL_LAST_WARNING, pod, job.last_warning)
-        for job in self._follower.stepping_jobs(now):
+        for job in self._living_first(self._follower.stepping_jobs(now)):
             yield from step_samples(job.owner, job.steps.facts)
         yield from self._failures.samples()
         for name, seconds in started.items():
             yield job_starts.JOB_STARTUP.sample(seconds, job_id=name, phase="nccl_init")
+
+    def _living_first(self, jobs: Iterator[PodLogs]) -> Sequence[PodLogs]:
+        """Return pods in the order on the page, whose limit cuts the last ones."""
+        return sorted(jobs, key=lambda job: self._directory.has_ended(job.owner.uid))
 
     def _own_samples(self) -> Iterator[Sample]:
         yield metrics.NCCL_LOGS.sample(self._follower.logs)

@@ -14,12 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rankscope_agent.contract.fair_shares import allot_to_holders, choose, take_turns
+from rankscope_agent.contract.fair_shares import choose, take_turns
 from rankscope_agent.contract.log_text.framing import Unframer
 from rankscope_agent.contract.nccl.facts import Facts
 from rankscope_agent.sources.nccl_log import follower_state
 from rankscope_agent.sources.nccl_log.followed_log import Following
 from rankscope_agent.sources.nccl_log.pod import PodLogs
+from rankscope_agent.sources.nccl_log.pod_limits import Ended, one_too_many, over_share
 from rankscope_agent.sources.nccl_log.recent_logs import RecentLogs
 from rankscope_agent.sources.nccl_log.segments import LogRejectedError
 from rankscope_agent.sources.nccl_log.step_lines.own import OwnLines
@@ -60,6 +61,7 @@ class NcclFollower:
         budget_seconds: CPU time that one reading may take.
         timer: returns monotonic seconds.
         own: the user's pattern for lines about steps.
+        ended: returns True for the UID of a pod that has ended.
     """
 
     def __init__(
@@ -70,8 +72,10 @@ class NcclFollower:
         budget_seconds: float,
         timer: Callable[[], float] = time.monotonic,
         own: OwnLines | None = None,
+        ended: Ended = lambda _: False,
     ) -> None:
         self._own = own
+        self._ended = ended
         self._most = stream_limit()
         self.rejected: Counter[str] = Counter()
         self.skipped_bytes = 0
@@ -301,12 +305,9 @@ class NcclFollower:
 
         If they only stopped growing, what they hold would leave no room for any other pod.
         """
-        weights = {owner.holder: job.weight for owner, job in self._jobs.items()}
-        shares = allot_to_holders(weights, MAX_BYTES)
-        excess = {job: job.weight - shares[owner.holder] for owner, job in self._jobs.items()}
-        left = sum(weights.values())
-        for job in sorted(excess, key=lambda one: -excess[one]):
-            if left > MAX_BYTES and excess[job] > 0:
+        left = sum(job.weight for job in self._jobs.values())
+        for job in over_share(self._jobs, MAX_BYTES, self._ended):
+            if left > MAX_BYTES:
                 left -= job.weight
                 job.forget()
 
@@ -348,18 +349,11 @@ class NcclFollower:
     def _limit(self, newcomer: PodLogs) -> None:
         """Keep the number of pods with content within its limit once another one has some.
 
-        Beyond it, only the failures are read of the newest pod of a namespace with more pods than
-        the newcomer's, else of the newcomer.
+        Beyond it, only the failures are read of one; see `one_too_many`.
         """
-        pods = Counter(job.owner.namespace for job in self._jobs.values() if job.has_any_content)
-        if pods.total() <= MAX_JOBS:
-            return
-        largest = max(pods, key=lambda namespace: pods[namespace])
-        if pods[largest] == pods[newcomer.owner.namespace]:
-            newcomer.stop()
-            return
-        of_largest = (job for job in self._jobs.values() if job.owner.namespace == largest)
-        [job for job in of_largest if job.has_any_content][-1].stop()
+        known = [job for job in self._jobs.values() if job.has_any_content]
+        if len(known) > MAX_JOBS:
+            one_too_many(known, newcomer, self._ended).stop()
 
     def _resume_stopped(self) -> None:
         """Read all of pods again of which only the failures were read, as far as there is room."""

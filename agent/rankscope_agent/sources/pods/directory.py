@@ -212,6 +212,11 @@ class PodDirectory:
         with self._lock:
             return self._pods.get(uid) or self._pods.get(self._hashes.get(uid, ""))
 
+    def has_ended(self, uid: str) -> bool:
+        """Return True for a pod that is known and has ended; its logs may stay for weeks."""
+        pod = self.find(uid) if uid else None
+        return pod is not None and pod.ended
+
     def named(self) -> Mapping[tuple[str, str], Pod]:
         """Return pods by (namespace, name); of several with one name the one that has not ended.
 

@@ -18,6 +18,7 @@ from probe_jobs.running import (
     PROBE,
     read_only_ring,
     read_ring,
+    run_script,
 )
 
 
@@ -66,6 +67,18 @@ def test_few_descriptors_are_enough(tmp_path: Path) -> None:
     variables = {"PYTHONPATH": str(PROBE), "RANKSCOPE_RING_DIR": str(tmp_path)}
     shown = subprocess.check_output([sys.executable, "-c", code], env={**os.environ, **variables})
     assert shown == b"True\n"
+
+
+def test_a_module_of_the_programs_with_a_name_of_pythons_is_not_run(tmp_path: Path) -> None:
+    """Look for what the program has of its own beside its script, as Python does first."""
+    (tmp_path / "resource.py").write_text("print('the program has begun to use its GPUs')\n")
+    (tmp_path / "job.py").write_text(
+        "import os, rankscope_probe\n"
+        "rankscope_probe._Ring(os.environ['RANKSCOPE_RING_DIR'], 'x', None, 0)\n"
+    )
+    ended = run_script([str(tmp_path / "job.py")], tmp_path / "rings")
+    assert (ended.code, ended.output, ended.errors) == (0, "", "")
+    assert len(list((tmp_path / "rings").glob("*.ring"))) == 1
 
 
 def make_old(path: Path) -> Path:

@@ -229,6 +229,7 @@ _UNKNOWN_SHARE = 0.01  # of a step may be waits of unknown origin: half of the p
 _MAX_FAILURES = 3  # of CUDA, after which it is not queried again
 _SOCKET_PATH = 107  # bytes that the kernel accepts (sun_path in unix(7), less its NUL)
 _HIGH_FD = 512  # above the descriptors that a program closes and reuses by number
+_RLIMIT_FSIZE = 1  # bits/resource.h
 _SIGXFSZ, _IGNORED = int(getattr(signal, "SIGXFSZ", 0)), int(signal.SIG_IGN)
 _STEPLESS_NS, _STEPLESS_BACKWARDS = 10_000_000_000, 16  # so many, so long: then no step will come
 _SIGNALS, _SIGNAL_NS = 32, 1_000_000_000
@@ -781,13 +782,22 @@ class _Ring:
 def _check_limit(end: int) -> None:
     """Reject a write that would cause SIGXFSZ, which by default ends the program.
 
-    Python ignores that signal, but programs restore it; and limits change at run time.
+    Python ignores that signal, but programs restore it; and limits change at run time. The module
+    `resource` is not imported: nothing else does so, and a program may have its own of that name.
     """
-    import resource
+    import ctypes
 
-    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-    if 0 <= limit < end:
-        raise OSError(errno.EFBIG, "RLIMIT_FSIZE of {} bytes is too small".format(limit))
+    limits = (ctypes.c_ulong * 2)()  # rlim_t of the soft and the hard limit
+    if _c_library().getrlimit(_RLIMIT_FSIZE, limits) == 0 and limits[0] < end:
+        raise OSError(errno.EFBIG, "RLIMIT_FSIZE of {} bytes is too small".format(limits[0]))
+
+
+@functools.lru_cache(maxsize=None)
+def _c_library() -> Any:
+    """Return the C library, as an object of its own: what it says of a function is no other's."""
+    import ctypes
+
+    return ctypes.CDLL(None)
 
 
 def _beside(ring: str, suffix: str) -> str:
@@ -4503,7 +4513,7 @@ def _mark_process() -> None:
     with contextlib.suppress(Exception):  # without the mark a rank is seen from its ring on
         import ctypes
 
-        library = ctypes.CDLL(None)  # of its own: what it says of mmap is no other one's
+        library = _c_library()
         library.mmap.restype = ctypes.c_void_p
         number, size = ctypes.c_int, ctypes.c_size_t
         library.mmap.argtypes = (ctypes.c_void_p, size, number, number, number, ctypes.c_long)

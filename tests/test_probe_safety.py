@@ -209,6 +209,24 @@ def test_process_groups_are_destroyed_when_gloos_threads_need_the_interpreter_no
     assert outcomes[0].output == "let go\ndestroyed\n"
 
 
+def test_a_limit_on_threads_costs_the_flight_recorder_and_not_the_rank(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    """Torch's worker server ends the process if it cannot start one of its threads."""
+    (ended,) = nursery.run(tmp_path, "serving.py", "full")
+    assert (ended.code, ended.output) == (0, "trains 2.0 False True\n")
+    (line,) = ended.errors.splitlines()
+    assert "no room for more threads; the Flight Recorder may go unseen" in line
+
+
+def test_a_server_beside_the_rank_leaves_its_signals_as_they_are(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    (ended,) = nursery.run(tmp_path, "serving.py", "roomy")
+    assert (ended.code, ended.output, ended.errors) == (0, "trains 2.0 True True\n", "")
+    assert ended.served
+
+
 def test_killed_ranks_leave_their_records(nursery: Nursery, tmp_path: Path) -> None:
     outcomes = nursery.run(tmp_path, "distributed.py", "killed", ranks=2, finalized=True)
     assert [ended.code for ended in outcomes] == [-9, -9]

@@ -228,6 +228,9 @@ _MAX_EVENTS = 4096  # of one process: 1,000 waits in each of two steps in flight
 _UNKNOWN_SHARE = 0.01  # of a step may be waits of unknown origin: half of the promised accuracy
 _MAX_FAILURES = 3  # of CUDA, after which it is not queried again
 _SOCKET_PATH = 107  # bytes that the kernel accepts (sun_path in unix(7), less its NUL)
+_SERVER_THREADS = 8  # of torch's worker server, on nodes of fewer CPUs (httplib.h)
+_SEMAPHORE_SIZE, _SIGACTION_SIZE = 64, 256  # of sem_t and struct sigaction, at least
+_TURN_SECONDS = 2.0  # for each rank of a node to start its server after the others
 _HIGH_FD = 512  # above the descriptors that a program closes and reuses by number
 _RLIMIT_FSIZE = 1  # bits/resource.h
 _SIGXFSZ, _IGNORED = int(getattr(signal, "SIGXFSZ", 0)), int(signal.SIG_IGN)
@@ -798,6 +801,62 @@ def _c_library() -> Any:
     import ctypes
 
     return ctypes.CDLL(None)
+
+
+def _room_for_threads(count: int) -> bool:
+    """Return True if this process may have so many more threads: they are started, and end.
+
+    Nothing else shows all limits: those of the user, of memory and of the control groups around
+    this one. They are not Python's, and wait in the C library.
+    """
+    import ctypes
+
+    library, gate = _c_library(), ctypes.create_string_buffer(_SEMAPHORE_SIZE)
+    threads = (ctypes.c_ulong * count)()
+    library.sem_init(gate, 0, 0)
+    library.pthread_join.argtypes = (ctypes.c_ulong, ctypes.c_void_p)
+    started = 0
+    try:
+        while started < count:
+            place = ctypes.byref(threads, started * ctypes.sizeof(ctypes.c_ulong))
+            if library.pthread_create(place, None, library.sem_wait, gate):
+                return False
+            started += 1
+        return True
+    finally:
+        for _ in range(count):
+            library.sem_post(gate)
+        for thread in threads[:started]:
+            library.pthread_join(thread, None)
+
+
+@contextlib.contextmanager
+def _alone_in(directory: str) -> "Iterator[None]":
+    """Keep the other ranks of the node from doing the same meanwhile.
+
+    Raises:
+        OSError: another one takes too long.
+    """
+    import fcntl
+
+    until = time.perf_counter() + _TURN_SECONDS
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.perf_counter() > until:
+                    raise
+                time.sleep(0.005)
+            except OSError:
+                break  # where there are no locks, there are no turns
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process forked meanwhile would hold it
+        os.close(descriptor)
 
 
 def _beside(ring: str, suffix: str) -> str:
@@ -3456,11 +3515,36 @@ class _FlightRecorder:
             return
         if len(os.fsencode(path)) > _SOCKET_PATH:
             raise ValueError("no Flight Recorder: {} is too long for a socket".format(path))
-        import ctypes
-
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(server_type(path)))
+        with _alone_in(os.path.dirname(path)):
+            self.start(server_type, path)
         self.socket = path
         atexit.register(self.close)
+
+    def start(self, server_type: Any, path: str) -> None:
+        """Start the server where a limit leaves room for its threads, and as many again.
+
+        It starts them itself, and ends the process if one cannot be started. It ignores SIGPIPE,
+        which is for the program to decide; its threads are given none.
+        """
+        import ctypes
+
+        wanted = 1 + max(_SERVER_THREADS, (os.cpu_count() or 1) - 1)
+        if not _room_for_threads(2 * wanted):
+            raise OSError("no Flight Recorder: a limit leaves no room for more threads")
+        library, kept = _c_library(), ctypes.create_string_buffer(_SIGACTION_SIZE)
+        before = len(os.listdir("/proc/self/task"))
+        known = library.sigaction(int(signal.SIGPIPE), None, kept) == 0
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGPIPE])
+        try:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(server_type(path)))
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            if known:
+                library.sigaction(int(signal.SIGPIPE), kept, None)
+        # Until it has its threads, another rank would find room where there is none.
+        until = time.perf_counter() + _SETTLE_SECONDS
+        while len(os.listdir("/proc/self/task")) < before + wanted and time.perf_counter() < until:
+            time.sleep(0.001)
 
     def close(self) -> None:
         """Call nothing in a process that is exiting."""

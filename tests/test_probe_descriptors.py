@@ -133,6 +133,22 @@ def test_watch_raises_no_more_than_loading_by_torch_does(
     assert line.startswith("rankscope probe: not started")
 
 
+def test_watch_raises_nothing_where_there_is_no_standard_error(
+    bare_nursery: Nursery, tmp_path: Path
+) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(
+        "import sys\n"
+        "import rankscope_probe\n"
+        "rankscope_probe._Probe = None\n"
+        "sys.stderr = None\n"
+        "rankscope_probe.watch()\n"
+        "print('trains')\n"
+    )
+    (ended,) = bare_nursery.run(tmp_path / "rings", str(job), finalized=True)
+    assert (ended.code, ended.output, ended.errors) == (0, "trains\n", "")
+
+
 def test_checkpoints_are_spans_again_after_one_that_could_not_be_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

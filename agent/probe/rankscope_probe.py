@@ -4373,6 +4373,11 @@ def watch() -> None:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001 - training goes on without us
+        _say_not_started(error)
+
+
+def _say_not_started(error: BaseException) -> None:
+    with contextlib.suppress(Exception):  # standard error may be closed
         sys.stderr.write("rankscope probe: not started: {!r}\n".format(error))
 
 
@@ -4572,7 +4577,7 @@ def _autoload() -> None:
         raise
     except BaseException as error:  # noqa: BLE001 - see above; says it where one can see it
         if os.environ.get("RANKSCOPE_PROBE_DEBUG") == "1":
-            sys.stderr.write("rankscope probe: not started: {!r}\n".format(error))
+            _say_not_started(error)
 
 
 def _say_loaded() -> None:

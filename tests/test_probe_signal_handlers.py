@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -201,6 +202,11 @@ def test_handlers_are_registered_with_the_keywords_of_the_standard_library(
             assert names == list(inspect.signature(registered).parameters)
         signal.signal(signalnum=signal.SIGTERM, handler=function)
         assert signal.getsignal(signalnum=signal.SIGTERM) is function
+        obliging = Mock()
+        signal.signal(signal.SIGTERM, obliging)
+        assert signal.getsignal(signal.SIGTERM) is obliging
+        kept = signal.signal(signal.SIGUSR1, obliging)
+        assert signal.signal(signal.SIGUSR1, kept) is obliging
     finally:
         signal.signal(signal.SIGTERM, before)
 

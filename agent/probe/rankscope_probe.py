@@ -2610,7 +2610,9 @@ class _Spans:
             note(ask(number))
 
         def own(handler: Any) -> Any:
-            return getattr(handler, "rankscope_noted", handler)
+            if not isinstance(handler, types.FunctionType):  # objects answer as they like
+                return handler
+            return vars(handler).get("rankscope_noted", handler)
 
         @_wraps(register)
         def registering(signalnum: Any, handler: Any) -> Any:

@@ -78,7 +78,9 @@ class HangRecorder:
 
     def _recall(self) -> None:
         """Take over once what an earlier agent saved, so that a restart does not save it again."""
-        for name in () if self._recalled else self._kept.names():
+        if self._recalled:
+            return
+        for name in self._kept.names():
             found = self._kept.get(name) or {}
             with suppress(KeyError, TypeError, ValueError):
                 since, at = float(found["since_unix_seconds"]), float(found["taken_unix_seconds"])
